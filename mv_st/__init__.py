@@ -1,5 +1,65 @@
-"""Sentence embeddings trained on your own unlabelled text: two views of a sentence that learn from each other."""
+"""Sentence embeddings trained on your own unlabelled text: two views of a sentence that learn from each other.
+
+Importing this package makes its modules known to sentence-transformers, so that `SentenceTransformer("path")` loads
+our models. The import itself is cheap: each name below is loaded when it is first used.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._registration import register_modules
+
+if TYPE_CHECKING:
+    from .components import fit_components
+    from .corpus import load_corpus, window_dataset
+    from .loss import MultiViewLoss
+    from .model import build_model
+    from .sampler import ContiguousBatchSampler
+    from .static_export import export_static
+    from .training import train
+    from .vector_training import train_vectors
+    from .vectors import load_vectors
+
 __version__ = "0.1.0"
+
+_WHERE = {
+    "ContiguousBatchSampler": "sampler",
+    "MultiViewLoss": "loss",
+    "build_model": "model",
+    "export_static": "static_export",
+    "fit_components": "components",
+    "load_corpus": "corpus",
+    "load_vectors": "vectors",
+    "train": "training",
+    "train_vectors": "vector_training",
+    "window_dataset": "corpus",
+}
+
+__all__ = [
+    "ContiguousBatchSampler",
+    "MultiViewLoss",
+    "__version__",
+    "build_model",
+    "export_static",
+    "fit_components",
+    "load_corpus",
+    "load_vectors",
+    "train",
+    "train_vectors",
+    "window_dataset",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_WHERE[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+register_modules()

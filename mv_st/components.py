@@ -1,0 +1,202 @@
+"""Estimation of the principal components that a model removes at inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .errors import UserError
+from .progress import progress_bar
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from .modules import PCRemoval
+
+BATCH_SIZE = 256
+
+
+def fit_components(
+    model: SentenceTransformer,
+    sentences: Sequence[str],
+    n_components: int = 1,
+    *,
+    max_sentences: int = 20_000,
+    representations: Sequence[str] = ("similarity", "transfer"),
+    seed: int = 0,
+    show_progress: bool = False,
+) -> SentenceTransformer:
+    """Estimate the top principal components of each view and store them in the model.
+
+    Done at the end of training on a sample of the corpus. Done again on one's own sentences it adapts a model to them:
+    no labels, no training.
+
+    Args:
+        model: A model with a PCRemoval module; changed in place.
+        sentences: Sentences like those that the model is going to encode.
+        n_components: Number of components to remove; 0 removes none.
+        max_sentences: Use a random sample of this size if there are more.
+        representations: Which representations to fit; both, unless you know that one is not needed. Changing
+            `n_components` needs both.
+        seed: Seed of the sample.
+        show_progress: Show a progress bar.
+
+    Returns:
+        The same model.
+
+    Example:
+        >>> from mv_st import build_model
+        >>> words = ["red", "green", "blue", "sky", "grass"]
+        >>> model = build_model((words, np.random.default_rng(0).normal(size=(5, 4))), hidden_size=3, seed=0)
+        >>> model = fit_components(model, ["red sky", "green grass", "blue sky", "red grass"])
+        >>> bool(model[3].components("linear").norm() > 0.99)
+        True
+    """
+    removal = removal_module(model)
+    sentences = _sample(sentences, max_sentences, seed)
+    components: dict[str, dict[str, Tensor]] = {name: {} for name in removal.widths}
+    for representation in representations:
+        for name, vectors in view_vectors(model, sentences, representation, show_progress=show_progress).items():
+            components[name][representation] = top_components(vectors, n_components)
+    removal.store(components)
+    return model
+
+
+def encode_transductive(
+    model: SentenceTransformer,
+    sentences: Sequence[str],
+    n_components: int = 1,
+    representation: str = "similarity",
+    view: str | None = None,
+) -> np.ndarray:
+    """Encode sentences with components fitted on these very sentences, as the paper's evaluation does.
+
+    The stored components are neither used nor changed.
+
+    Args:
+        model: A model with a PCRemoval module.
+        sentences: The sentences to fit on and to encode.
+        n_components: Number of components to remove.
+        representation: `"similarity"` or `"transfer"`.
+        view: One view alone.
+
+    Returns:
+        One row per sentence.
+    """
+    from .modules.pc_removal import remove_components
+
+    removal_module(model)
+    normalized = [
+        F.normalize(remove_components(vectors, top_components(vectors, n_components)), dim=1)
+        for name, vectors in view_vectors(model, sentences, representation, view=view).items()
+    ]
+    combined = torch.cat(normalized, dim=1) if representation == "transfer" else torch.stack(normalized).sum(dim=0)
+    return combined.float().cpu().numpy()
+
+
+@torch.inference_mode()
+def view_vectors(
+    model: SentenceTransformer,
+    sentences: Sequence[str],
+    representation: str = "similarity",
+    view: str | None = None,
+    show_progress: bool = False,
+) -> dict[str, Tensor]:
+    """The vectors of each view before components are removed.
+
+    Args:
+        model: A model with a PCRemoval module.
+        sentences: The sentences.
+        representation: `"similarity"` or `"transfer"`.
+        view: One view alone.
+        show_progress: Show a progress bar.
+
+    Returns:
+        For each view an array of shape (sentences, width), in the order of the sentences.
+    """
+    removal = removal_module(model)
+    if not sentences:
+        raise UserError("no sentences given to estimate principal components from")
+    was_training = model.training
+    model.eval()
+    # Sentences of like length side by side: the batches then differ in length and not within themselves.
+    order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
+    parts: dict[str, list[Tensor]] = {}
+    with progress_bar(total=len(sentences), desc="encoding", unit="sentences") as bar:
+        for start in range(0, len(order), BATCH_SIZE):
+            batch = [sentences[i] for i in order[start : start + BATCH_SIZE]]
+            features = {key: value.to(model.device) for key, value in model[0].preprocess(batch).items()}
+            for module in model:
+                if module is removal:
+                    break
+                features = module(features, view=view, representation=representation)
+            for name, vectors in features["views"].items():
+                parts.setdefault(name, []).append(vectors)
+            if show_progress:
+                bar.update(len(batch))
+    model.train(was_training)
+    if not parts:
+        raise UserError(f"this model has no view {view!r}; its views are {', '.join(removal.widths)}")
+    back = torch.from_numpy(np.argsort(order)).to(model.device)
+    return {name: torch.cat(vectors)[back] for name, vectors in parts.items()}
+
+
+def top_components(vectors: Tensor, n_components: int, tolerance: float = 1e-5, max_iterations: int = 300) -> Tensor:
+    """The first principal components of uncentred vectors, as orthonormal rows.
+
+    Subspace iteration on the vectors themselves: no matrix of width x width is formed, which for transfer features
+    would be large.
+
+    Args:
+        vectors: Shape (N, D).
+        n_components: How many.
+        tolerance: Stop when no component turns by more than this in one step.
+        max_iterations: Stop then at the latest.
+
+    Returns:
+        Shape (n_components, D); rows are zero where the vectors have fewer dimensions than that.
+    """
+    width = vectors.shape[1]
+    rank = min(n_components, *vectors.shape)
+    result = vectors.new_zeros(n_components, width)
+    if rank == 0:
+        return result
+    vectors = vectors.float()
+    block = min(rank + 4, *vectors.shape)  # a few spare directions speed up convergence
+    start = torch.Generator().manual_seed(0)
+    basis = torch.randn(width, block, generator=start).to(vectors)
+    basis = torch.linalg.qr(basis).Q
+    for _ in range(max_iterations):
+        previous = basis[:, :rank]
+        left = torch.linalg.qr(vectors @ basis).Q  # (N, block)
+        # The SVD of the small projected matrix turns the basis towards the single components, largest first.
+        rotation, sizes, _ = torch.linalg.svd(vectors.T @ left, full_matrices=False)
+        basis = rotation
+        turned = 1.0 - (previous * basis[:, :rank]).sum(dim=0).abs()
+        if turned.max() < tolerance**2:
+            break
+    components = basis[:, :rank].T
+    result[:rank] = torch.where((sizes[:rank] > 1e-6 * sizes[0].clamp(min=1e-30)).unsqueeze(1), components, 0.0)
+    return result
+
+
+def removal_module(model: SentenceTransformer) -> PCRemoval:
+    """Find the module that removes principal components."""
+    from .modules import PCRemoval
+
+    for module in model:
+        if isinstance(module, PCRemoval):
+            return module
+    raise UserError("this model has no PCRemoval module; components can only be fitted on mv_st models")
+
+
+def _sample(sentences: Sequence[str], max_sentences: int, seed: int) -> list[str]:
+    if len(sentences) <= max_sentences:
+        return list(sentences)
+    chosen = np.random.default_rng(seed).choice(len(sentences), max_sentences, replace=False)
+    return [sentences[int(i)] for i in np.sort(chosen)]

@@ -1,0 +1,91 @@
+"""The sequential view f: a bi-directional GRU over the words."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from .gru_kernel import bidirectional_gru
+from .view import View
+from .words import Words, extreme_per_sentence, mean_per_sentence
+
+
+class BiGRUView(View):
+    """Reads the words in order, forwards and backwards.
+
+    | vector | how |
+    | --- | --- |
+    | training | last state: forward at the last word, backward at the first (`train_on="last"`), or the mean state |
+    | similarity | mean state, 2 x hidden_size |
+    | transfer | [max; mean; min; last] of the states, 8 x hidden_size |
+
+    Weights start as He et al. (2015) propose, the reset and update gates with a bias of 1.
+
+    Args:
+        embedding_dimension: Width of the word vectors.
+        hidden_size: Units in each direction, d in the paper.
+        name: How the view is asked for.
+        train_on: The state to train on; the paper trains on the last one and tests on the mean.
+    """
+
+    config_keys = ["embedding_dimension", "hidden_size", "name", "train_on"]
+
+    def __init__(
+        self,
+        embedding_dimension: int,
+        hidden_size: int,
+        name: str = "gru",
+        train_on: Literal["last", "mean"] = "last",
+    ) -> None:
+        super().__init__(name)
+        self.embedding_dimension = embedding_dimension
+        self.hidden_size = hidden_size
+        self.train_on = train_on
+        self.gru = nn.GRU(embedding_dimension, hidden_size, bidirectional=True)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise the weights as the paper does."""
+        for parameter_name, parameter in self.gru.named_parameters():
+            if parameter_name.startswith("weight"):
+                nn.init.kaiming_normal_(parameter)
+            else:
+                nn.init.zeros_(parameter)
+            # PyTorch adds two biases; one of them carries the 1 of the reset and the update gate.
+            if parameter_name.startswith("bias_ih"):
+                with torch.no_grad():
+                    parameter[: 2 * self.hidden_size] = 1.0
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Width of the vector of each representation."""
+        return {"similarity": 2 * self.hidden_size, "transfer": 8 * self.hidden_size}
+
+    def _states(self, words: Words) -> tuple[Tensor, Tensor]:
+        """States at every word (T, 2d) and the last one of each sentence (N, 2d)."""
+        return bidirectional_gru(words.vectors, words.lengths, self.gru)
+
+    def training_vector(self, words: Words) -> Tensor:
+        """Last or mean state."""
+        states, last = self._states(words)
+        return last if self.train_on == "last" else mean_per_sentence(states, words.lengths)
+
+    def similarity_vector(self, words: Words) -> Tensor:
+        """Mean state."""
+        states, _ = self._states(words)
+        return mean_per_sentence(states, words.lengths)
+
+    def transfer_vector(self, words: Words) -> Tensor:
+        """[max; mean; min; last] of the states."""
+        states, last = self._states(words)
+        return torch.cat(
+            [
+                extreme_per_sentence(states, words.lengths, "max"),
+                mean_per_sentence(states, words.lengths),
+                extreme_per_sentence(states, words.lengths, "min"),
+                last,
+            ],
+            dim=1,
+        )

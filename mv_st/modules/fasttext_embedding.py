@@ -1,0 +1,285 @@
+"""First module: text to words, words to frozen vectors."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sentence_transformers.base.modules import InputModule
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..errors import UserError
+from ..subwords import SubwordTable
+from ..vectors import WordVectors
+from .word_tokenizer import MEMO_SIZE, UNKNOWN, UNKNOWN_ID, WordLookup, build_tokenizer
+from .words import Words
+
+logger = logging.getLogger(__name__)
+
+REQUIREMENT = {"mv-st": {"specifier": ">=0.1", "reason": "Its modules read the words and compute the views."}}
+
+
+class FastTextEmbedding(InputModule):
+    """Tokenises text and looks up frozen word vectors.
+
+    The vectors are a buffer: saved with the model, never trained. A word is looked up in its exact form, then in lower
+    case. A word in neither form is a zero vector, or, with `oov="subword"`, the mean of the vectors of its character
+    n-grams. See `mv_st.modules.word_tokenizer` for what counts as a word, also in languages without spaces.
+
+    Args:
+        vectors: Word vectors: a `WordVectors`, a file that `load_vectors` reads, or a pair of words and array.
+        oov: What an unknown word is: `"zero"` or `"subword"`, the latter with vectors that have subwords.
+        max_seq_length: Number of words after which a text is cut, or None. A cut is logged once.
+        max_vocab: Keep the first words only.
+        dtype: How the vectors are stored: `"float32"` or `"float16"`. They are computed with in the type of the views.
+
+    Example:
+        >>> words = FastTextEmbedding((["good", "morning"], np.eye(2, dtype=np.float32)))
+        >>> words.preprocess(["Good good morning!", ""])
+        {'input_ids': tensor([1, 1, 2, 0, 0]), 'sentence_lengths': tensor([4, 1])}
+    """
+
+    config_file_name = "fasttext_embedding.json"
+    config_keys = ["oov", "max_seq_length", "vocab_size", "embedding_dimension", "dtype", "subword_ngrams"]
+    save_in_root = True
+    forward_kwargs: set[str] = {"view", "representation"}
+
+    def __init__(
+        self,
+        vectors: WordVectors | str | Path | tuple[Sequence[str], np.ndarray],
+        oov: Literal["zero", "subword"] = "zero",
+        max_seq_length: int | None = 512,
+        max_vocab: int | None = None,
+        dtype: Literal["float32", "float16"] | None = None,
+    ) -> None:
+        vectors = _as_word_vectors(vectors, max_vocab, dtype, want_subwords=oov == "subword")
+        if oov == "subword" and vectors.subwords is None:
+            raise UserError('oov="subword" needs vectors with subwords: a fastText .bin file, or train_vectors')
+        if UNKNOWN in vectors.words:
+            raise UserError(f"the vocabulary holds the word {UNKNOWN}, which stands for unknown words; rename it")
+        matrix = np.zeros((len(vectors) + 1, vectors.dim), dtype=dtype or vectors.matrix.dtype)
+        matrix[1:] = vectors.matrix  # row 0 is the unknown word
+        self._set_up(
+            build_tokenizer(vectors.words),
+            torch.from_numpy(matrix),
+            vectors.subwords if oov == "subword" else None,
+            max_seq_length,
+        )
+
+    def _set_up(
+        self, tokenizer: Tokenizer, vectors: Tensor, subwords: SubwordTable | None, max_seq_length: int | None
+    ) -> None:
+        super().__init__()
+        self.max_seq_length = max_seq_length
+        self.oov: Literal["zero", "subword"] = "zero" if subwords is None else "subword"
+        self.subword_ngrams = None if subwords is None else [subwords.min_n, subwords.max_n, subwords.n_buckets]
+        self.register_buffer("vectors", vectors)
+        if subwords is not None:
+            self.register_buffer("subword_vectors", torch.from_numpy(subwords.matrix).to(vectors.dtype))
+            kept = np.arange(subwords.n_buckets) if subwords.bucket_ids is None else subwords.bucket_ids
+            self.register_buffer("subword_buckets", torch.from_numpy(kept))
+        self.tokenizer = tokenizer
+        self._logged_truncation = False
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Defines what the words are, and their ids."""
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._start_memo()
+
+    def _start_memo(self) -> None:
+        # Unknown words seen since the memo began: word i has the id vocab_size + i.
+        self._unknown_words: list[list[int]] = []
+        self._lookup = WordLookup(self._tokenizer, self._unknown_word_id)
+        if self.subword_ngrams is not None:
+            min_n, max_n, n_buckets = self.subword_ngrams
+            kept = self.subword_buckets.cpu().numpy()
+            # Only finds rows; the vectors stay in the buffer, so the table here is 0 wide.
+            self._subwords = SubwordTable(np.zeros((len(kept), 0), np.float32), min_n, max_n, kept, n_buckets)
+
+    def _unknown_word_id(self, word: str) -> int:
+        rows = self._subwords.rows(word) if self.oov == "subword" else []
+        if not rows:
+            return UNKNOWN_ID
+        self._unknown_words.append(rows)
+        return self.vocab_size + len(self._unknown_words) - 1
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of rows of the table: the words and the unknown word."""
+        return len(self.vectors)
+
+    @property
+    def dtype(self) -> str:
+        """The type in which the vectors are stored."""
+        return str(self.vectors.dtype).removeprefix("torch.")
+
+    @property
+    def embedding_dimension(self) -> int:
+        """Width of the word vectors."""
+        return self.vectors.shape[1]
+
+    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
+        """Turn texts into word ids, all sentences one after another.
+
+        Args:
+            inputs: The texts.
+            prompt: Put before each text.
+            **kwargs: `max_length` overrides `max_seq_length`; the rest is for other modules.
+
+        Returns:
+            `input_ids` (T,), `sentence_lengths` (N,), and with unknown words that have subwords `subword_rows` and
+            `subword_offsets`. An empty text counts as one unknown word.
+        """
+        for text in inputs:
+            if not isinstance(text, str):
+                raise UserError(f"mv_st encodes text; got {type(text).__name__}: {str(text)[:60]!r}")
+        if prompt:
+            inputs = self._prepend_prompt(list(inputs), prompt)
+        if len(self._lookup) > MEMO_SIZE:
+            self._start_memo()
+        sentences = [self._lookup.ids(text) or [UNKNOWN_ID] for text in inputs]
+        limit = kwargs.get("max_length") or self.max_seq_length
+        if limit is not None:
+            sentences = [ids if len(ids) <= limit else self._truncate(ids, limit) for ids in sentences]
+        # array and fromiter: the fastest way from Python integers to a tensor.
+        flat = array("q", itertools.chain.from_iterable(sentences))
+        ids = np.frombuffer(flat, dtype=np.int64).copy()
+        lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
+        features = {"input_ids": torch.from_numpy(ids), "sentence_lengths": torch.from_numpy(lengths)}
+        if self._unknown_words:
+            features |= self._number_unknown_words(ids)
+        return features
+
+    def _truncate(self, ids: list[int], limit: int) -> list[int]:
+        if not self._logged_truncation:
+            self._logged_truncation = True
+            logger.warning(
+                "a text of %d words was cut to %d (max_seq_length); further cuts are not reported", len(ids), limit
+            )
+        return ids[:limit]
+
+    def _number_unknown_words(self, ids: np.ndarray) -> dict[str, Tensor]:
+        """Renumber the unknown words of this batch from `vocab_size` on, in place, and list their subwords."""
+        places = np.flatnonzero(ids >= self.vocab_size)
+        if not len(places):
+            return {}
+        numbers, renumbered = np.unique(ids[places] - self.vocab_size, return_inverse=True)
+        ids[places] = self.vocab_size + renumbered
+        rows = [self._unknown_words[number] for number in numbers]
+        starts = np.cumsum([0] + [len(word) for word in rows[:-1]])
+        return {
+            "subword_rows": torch.tensor([row for word in rows for row in word]),
+            "subword_offsets": torch.from_numpy(starts),
+        }
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Add `words`, from which each view takes the vectors in the form it needs."""
+        extra = None
+        if "subword_rows" in features:
+            extra = F.embedding_bag(
+                features["subword_rows"], self.subword_vectors, features["subword_offsets"], mode="mean"
+            )
+        features["words"] = Words(features["input_ids"], features["sentence_lengths"], self.vectors, extra)
+        return features
+
+    def word_weights(self, counts: dict[str, int] | np.ndarray, a: float = 1e-3) -> np.ndarray:
+        """SIF weights a / (a + p) of the words of the table, from how often each occurs in a corpus.
+
+        Args:
+            counts: Occurrences by word, or one number per row of the table.
+            a: The smaller, the less frequent words count.
+
+        Returns:
+            One weight per row of the table; 1 for words that do not occur.
+        """
+        if isinstance(counts, dict):
+            by_row = np.zeros(self.vocab_size)
+            for word, row in self.tokenizer.get_vocab().items():
+                by_row[row] = counts.get(word, 0)
+            counts = by_row
+        return a / (a + counts / max(counts.sum(), 1))
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write configuration, weights and tokenizer, and note in the model's configuration that it needs mv-st."""
+        self.save_config(output_path)
+        self.save_torch_weights(output_path, safe_serialization=safe_serialization)
+        self.tokenizer.save(os.path.join(output_path, "tokenizer.json"))
+        model_config = Path(output_path) / "config_sentence_transformers.json"
+        if model_config.exists():
+            config = json.loads(model_config.read_text(encoding="utf-8"))
+            config["requirements"] = config.get("requirements", {}) | REQUIREMENT
+            model_config.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+
+    @classmethod
+    def load(cls, model_name_or_path: str, backend: str | None = None, **kwargs: Any) -> FastTextEmbedding:
+        """Load the module from a folder or the Hub.
+
+        Args:
+            model_name_or_path: Folder or Hub id.
+            backend: Only `"torch"`; anything else is refused, because it would silently run torch.
+            **kwargs: The host library's loading arguments.
+        """
+        if backend not in (None, "torch"):
+            raise UserError(f'backend="{backend}" is not available for mv_st models; leave it out to use torch')
+        hub = _hub_arguments(kwargs)
+        config = cls.load_config(model_name_or_path, **hub)
+        weights = cls.load_torch_weights(model_name_or_path, **hub)
+        tokenizer_path = cls.load_file_path(model_name_or_path, filename="tokenizer.json", **hub)
+        if tokenizer_path is None:
+            raise UserError(f"{model_name_or_path} has no tokenizer.json; save the model again")
+        subwords = None
+        if config["oov"] == "subword":
+            min_n, max_n, n_buckets = config["subword_ngrams"]
+            subwords = SubwordTable(
+                weights["subword_vectors"].numpy(), min_n, max_n, weights["subword_buckets"].numpy(), n_buckets
+            )
+        module = cls.__new__(cls)
+        module._set_up(Tokenizer.from_file(tokenizer_path), weights["vectors"], subwords, config["max_seq_length"])
+        return module
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The memo is rebuilt where it is needed: a copy or a worker process starts with an empty one.
+        return {key: value for key, value in self.__dict__.items() if key not in ("_lookup", "_subwords")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._start_memo()
+
+
+def _hub_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
+    names = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
+    return {name: kwargs[name] for name in names if name in kwargs}
+
+
+def _as_word_vectors(
+    vectors: WordVectors | str | Path | tuple[Sequence[str], np.ndarray],
+    max_vocab: int | None,
+    dtype: str | None,
+    want_subwords: bool,
+) -> WordVectors:
+    if isinstance(vectors, (str, Path)):
+        from ..vectors import load_vectors  # only here: it brings the file readers with it
+
+        return load_vectors(vectors, max_vocab=max_vocab, dtype=dtype or "float32", subwords=want_subwords)
+    if isinstance(vectors, tuple):
+        words, matrix = vectors
+        matrix = np.asarray(matrix)
+        vectors = WordVectors(list(words), matrix if matrix.dtype == np.float16 else matrix.astype(np.float32))
+    if max_vocab is not None and len(vectors) > max_vocab:
+        vectors = WordVectors(vectors.words[:max_vocab], vectors.matrix[:max_vocab], vectors.subwords)
+    return vectors

@@ -1,0 +1,116 @@
+"""Removal of the principal components that all sentences share, for each view on its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sentence_transformers.base.modules import Module
+from torch import Tensor
+from torch.nn import functional as F
+
+from .view import REPRESENTATIONS, load_with_weights
+
+
+class PCRemoval(Module):
+    """Projects each view onto the complement of its top principal components.
+
+    In training the first component is estimated from the batch. At inference only stored components are removed, those
+    that `fit_components` has estimated, so that a vector never depends on its neighbours in the batch.
+
+    Args:
+        widths: For each view the width of its vector in each representation.
+        n_components: Number of stored components; they are zero, and remove nothing, until they are fitted.
+        iterations: Steps of the power iteration in training; 0 switches removal in training off.
+    """
+
+    config_keys = ["widths", "n_components", "iterations"]
+    forward_kwargs: set[str] = {"view", "representation"}
+
+    def __init__(self, widths: dict[str, dict[str, int]], n_components: int = 1, iterations: int = 10) -> None:
+        super().__init__()
+        self.widths = widths
+        self.iterations = iterations
+        self.n_components = n_components
+        for view, by_representation in widths.items():
+            for representation, width in by_representation.items():
+                self.register_buffer(_buffer(view, representation), torch.zeros(n_components, width))
+
+    def components(self, view: str, representation: str = "similarity") -> Tensor:
+        """The stored components of a view as orthonormal rows, shape (n_components, width)."""
+        return getattr(self, _buffer(view, representation))
+
+    def store(self, components: dict[str, dict[str, Tensor]]) -> None:
+        """Replace the stored components.
+
+        Args:
+            components: For each view and representation an array of shape (n_components, width).
+        """
+        for view, by_representation in components.items():
+            for representation, rows in by_representation.items():
+                old = self.components(view, representation)
+                if rows.shape[1] != old.shape[1]:
+                    raise ValueError(f"components of {view}/{representation} are {rows.shape[1]}, not {old.shape[1]} wide")
+                setattr(self, _buffer(view, representation), rows.to(old))
+        counts = {len(self.components(view, r)) for view in self.widths for r in REPRESENTATIONS}
+        if len(counts) != 1:
+            raise ValueError(f"all views and representations need the same number of components, not {counts}")
+        self.n_components = counts.pop()
+
+    def forward(
+        self, features: dict[str, Any], view: str | None = None, representation: str = "similarity"
+    ) -> dict[str, Any]:
+        """Remove the components from every view in `features["views"]`."""
+        views: dict[str, Tensor] = features["views"]
+        for name, vectors in views.items():
+            if not self.training:
+                components = self.components(name, representation)
+            elif self.iterations:
+                components = top_component(vectors.detach(), self.iterations).unsqueeze(0)
+            else:
+                continue
+            views[name] = remove_components(vectors, components)
+        return features
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write configuration and components."""
+        self.save_config(output_path)
+        self.save_torch_weights(output_path, safe_serialization=safe_serialization)
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> PCRemoval:
+        """Load configuration and components."""
+        return load_with_weights(cls, model_name_or_path, subfolder, **kwargs)
+
+
+def remove_components(vectors: Tensor, components: Tensor) -> Tensor:
+    """Project vectors (N, D) onto the complement of orthonormal rows (k, D)."""
+    return torch.addmm(vectors, vectors @ components.T, components, alpha=-1.0)
+
+
+def top_component(vectors: Tensor, iterations: int) -> Tensor:
+    """Estimate the first principal component of uncentred vectors by power iteration.
+
+    Works on the smaller of the two Gram matrices. Vectors that are all zero give a zero component, which removes
+    nothing.
+
+    Args:
+        vectors: Shape (N, D).
+        iterations: Number of steps.
+
+    Returns:
+        A vector of length 1, or zero, shape (D,).
+    """
+    count, width = vectors.shape
+    on_sentences = count < width
+    gram = vectors @ vectors.T if on_sentences else vectors.T @ vectors
+    # The sum of the vectors is close to the component; the ripple keeps the start from being orthogonal to it.
+    ripple = 1.0 + 0.1 * torch.cos(torch.arange(count, device=vectors.device)).to(vectors.dtype)
+    direction = ripple if on_sentences else vectors.T @ ripple
+    for _ in range(iterations):
+        direction = F.normalize(gram @ direction, dim=0)
+    return F.normalize(vectors.T @ direction, dim=0) if on_sentences else direction
+
+
+def _buffer(view: str, representation: str) -> str:
+    return f"{view}_{representation}"

@@ -1,0 +1,89 @@
+"""The words of a batch of sentences, one after another without padding: what the views read."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Words:
+    """Word ids of N sentences, T words in all, and the frozen tables that hold their vectors.
+
+    Vectors are looked up when a view asks for them, in the form it asks for: the sequential view needs the vector of
+    every word, the linear view only their mean.
+
+    Args:
+        ids: Word ids of all sentences, shape (T,). Ids from `len(table)` on are rows of `extra`.
+        lengths: Number of words in each sentence, at least 1, shape (N,).
+        table: Word vectors; row 0 is the zero vector of unknown words.
+        extra: Vectors of unknown words composed from subwords, for this batch only.
+        dtype: Type to compute in, whatever the table is stored in.
+    """
+
+    def __init__(
+        self, ids: Tensor, lengths: Tensor, table: Tensor, extra: Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        self.lengths = lengths
+        self.table = table
+        self.extra = extra
+        self.dtype = dtype or table.dtype
+        self._ids = ids
+
+    @cached_property
+    def known_ids(self) -> Tensor:
+        """Ids within the vocabulary, with 0 in place of words that only `extra` knows."""
+        if self.extra is None:
+            return self._ids
+        return torch.where(self._ids < len(self.table), self._ids, 0)
+
+    @cached_property
+    def vectors(self) -> Tensor:
+        """One row per word, shape (T, dim)."""
+        vectors = F.embedding(self.known_ids, self.table).to(self.dtype)
+        if self.extra is not None:
+            is_extra = self._ids >= len(self.table)
+            vectors[is_extra] = self.extra[self._ids[is_extra] - len(self.table)].to(self.dtype)
+        return vectors
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """Position of the first word of each sentence, shape (N,)."""
+        return torch.cumsum(self.lengths, 0) - self.lengths
+
+    def mean(self, weights: Tensor | None = None) -> Tensor:
+        """Mean word vector of each sentence, shape (N, dim).
+
+        Args:
+            weights: One weight per word in the batch, shape (T,). The weighted sum is divided by the number of words,
+                not by the sum of weights.
+        """
+        if self.extra is None and self.table.dtype == self.dtype and weights is None:
+            # Reads each vector once and never writes the (T, dim) matrix.
+            return F.embedding_bag(self.known_ids, self.table, self.starts, mode="mean")
+        vectors = self.vectors if weights is None else self.vectors * weights.unsqueeze(1)
+        return mean_per_sentence(vectors, self.lengths)
+
+
+def mean_per_sentence(rows: Tensor, lengths: Tensor) -> Tensor:
+    """Average the rows (T, D) of each sentence: (N, D)."""
+    # One sparse-free matrix product would need (N, T); adding row by row is linear in the input.
+    sums = rows.new_zeros(len(lengths), rows.shape[1]).index_add(0, sentence_index(lengths), rows)
+    return sums / lengths.unsqueeze(1)
+
+
+def extreme_per_sentence(rows: Tensor, lengths: Tensor, extreme: str) -> Tensor:
+    """Element-wise "max" or "min" of the rows (T, D) of each sentence: (N, D)."""
+    return torch.segment_reduce(rows, extreme, lengths=lengths)
+
+
+def sentence_index(lengths: Tensor) -> Tensor:
+    """For each word the number of its sentence, shape (T,).
+
+    Example:
+        >>> sentence_index(torch.tensor([2, 1, 3])).tolist()
+        [0, 0, 1, 2, 2, 2]
+    """
+    return torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
