@@ -1,16 +1,19 @@
-"""Word vectors in memory: words, their matrix, and where the source has one, a table of character n-grams."""
+"""Word vectors: words, their matrix, a table of character n-grams where the source has one; and how to load them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from .errors import UserError
 from .subwords import SubwordTable, check_finite
 
-__all__ = ["SubwordTable", "WordVectors"]
+__all__ = ["SubwordTable", "WordVectors", "load_vectors"]
 
 
 @dataclass
@@ -57,6 +60,76 @@ class WordVectors:
 
     def __len__(self) -> int:
         return len(self.words)
+
+
+def load_vectors(
+    path: str | os.PathLike[str],
+    *,
+    max_vocab: int | None = None,
+    dtype: Literal["float32", "float16"] = "float32",
+    words: Collection[str] | None = None,
+    subwords: bool = True,
+    progress: bool = True,
+) -> WordVectors:
+    r"""Load word vectors from a file.
+
+    | file | what it is |
+    | --- | --- |
+    | `.vec`, `.txt`, also with `.gz` | a word and its numbers a line, with or without a first line "rows dim" |
+    | `.bin` | a fastText model (unsupervised or supervised, not quantised) or word2vec's binary format |
+    | `.npy` | a matrix, with its words in `x.txt` or `x.words` beside it, one a line |
+
+    Of a word that occurs twice, the first vector counts. Bytes that are not valid UTF-8 are replaced by U+FFFD. Both
+    are logged once.
+
+    Args:
+        path: The file.
+        max_vocab: Keep at most so many words, the first of the file; reading stops there.
+        dtype: Type of the numbers in memory.
+        words: Keep only these words, in the order of the file.
+        subwords: Also load the n-gram table of a fastText model.
+        progress: Show progress for text files.
+
+    Raises:
+        UserError: The file is missing, damaged, of another kind, or holds none of the words.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "tiny.vec")
+        ...     _ = path.write_text("2 3\ncat 0.1 0.2 0.3\ndog 0.4 0.5 0.6\n")
+        ...     vectors = load_vectors(path)
+        >>> vectors.words, vectors.dim
+        (['cat', 'dog'], 3)
+    """
+    from . import vector_formats
+
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: {'a folder, not a file of word vectors' if path.is_dir() else 'no such file'}")
+    if dtype not in ("float32", "float16"):
+        raise UserError(f"dtype must be 'float32' or 'float16', not {dtype!r}")
+    if max_vocab is not None and max_vocab < 1:
+        raise UserError(f"max_vocab must be at least 1, not {max_vocab}")
+    selection = vector_formats.Selection(max_vocab, words)
+    kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
+    if kind in ("vec", "txt"):
+        from .vector_text import read_text
+
+        vectors = read_text(path, dtype, selection, progress)
+    elif path.suffix == ".bin" and vector_formats.is_fasttext_binary(path):
+        vectors = vector_formats.read_fasttext_binary(path, dtype, selection, subwords)
+    elif path.suffix == ".bin":
+        vectors = vector_formats.read_word2vec_binary(path, dtype, selection)
+    elif path.suffix == ".npy":
+        vectors = vector_formats.read_npy(path, dtype, selection)
+    else:
+        raise UserError(f"{path}: unknown kind of file; expected .vec, .vec.gz, .txt, .txt.gz, .bin or .npy")
+    if len(vectors) == 0:
+        asked = "no vectors" if words is None else f"none of the {len(words)} words that are asked for"
+        raise UserError(f"{path}: holds {asked}")
+    selection.report(path)
+    return vectors
 
 
 def _first_duplicate(words: Iterable[str]) -> str:
