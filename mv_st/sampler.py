@@ -74,7 +74,7 @@ class ContiguousBatchSampler(DefaultBatchSampler):
             raise UserError(f"a batch of {batch_size} sentences cannot be divided into {blocks} blocks of equal size")
         self.blocks = blocks
         self.n_rows = len(dataset)
-        # Once accelerate has wrapped this object, the only way on which it passes the epoch is `batch_sampler.sampler`.
+        # Once accelerate has wrapped this object, it passes the epoch on through `batch_sampler.sampler` alone.
         self.sampler = self  # type: ignore[assignment]
         if not len(self):
             processes = _number_of_processes()
