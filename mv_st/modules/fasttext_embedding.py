@@ -102,7 +102,7 @@ class FastTextEmbedding(InputModule):
         self._start_memo()
 
     def _start_memo(self) -> None:
-        # Unknown words seen since the memo began: word i has the id vocab_size + i.
+        # Subwords of the unknown words seen since the memo began: word i has the id -1 - i.
         self._unknown_words: list[list[int]] = []
         self._lookup = WordLookup(self._tokenizer, self._unknown_word_id)
         if self.subword_ngrams is not None:
@@ -116,7 +116,7 @@ class FastTextEmbedding(InputModule):
         if not rows:
             return UNKNOWN_ID
         self._unknown_words.append(rows)
-        return self.vocab_size + len(self._unknown_words) - 1
+        return -len(self._unknown_words)
 
     @property
     def vocab_size(self) -> int:
@@ -174,13 +174,13 @@ class FastTextEmbedding(InputModule):
         return ids[:limit]
 
     def _number_unknown_words(self, ids: np.ndarray) -> dict[str, Tensor]:
-        """Renumber the unknown words of this batch from `vocab_size` on, in place, and list their subwords."""
-        places = np.flatnonzero(ids >= self.vocab_size)
+        """Renumber the unknown words of this batch -1, -2, ..., in place, and list their subwords."""
+        places = np.flatnonzero(ids < 0)
         if not len(places):
             return {}
-        numbers, renumbered = np.unique(ids[places] - self.vocab_size, return_inverse=True)
-        ids[places] = self.vocab_size + renumbered
-        rows = [self._unknown_words[number] for number in numbers]
+        numbers, renumbered = np.unique(ids[places], return_inverse=True)
+        ids[places] = -1 - renumbered
+        rows = [self._unknown_words[-1 - number] for number in numbers]
         starts = np.cumsum([0] + [len(word) for word in rows[:-1]])
         return {
             "subword_rows": torch.tensor([row for word in rows for row in word]),

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from sentence_transformers.base.modules import Module
+from sentence_transformers.util import all_gather
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -32,6 +33,8 @@ class PCRemoval(Module):
         self.widths = widths
         self.iterations = iterations
         self.n_components = n_components
+        # Set by a loss that compares sentences of all processes: the batch is then the batch of all of them.
+        self.across_devices = False
         for view, by_representation in widths.items():
             for representation, width in by_representation.items():
                 self.register_buffer(_buffer(view, representation), torch.zeros(n_components, width))
@@ -66,7 +69,10 @@ class PCRemoval(Module):
             if not self.training:
                 components = self.components(name, representation)
             elif self.iterations:
-                components = top_component(vectors.detach(), self.iterations).unsqueeze(0)
+                batch = vectors.detach()
+                if self.across_devices:
+                    batch = all_gather(batch)
+                components = top_component(batch, self.iterations).unsqueeze(0)
             else:
                 continue
             views[name] = remove_components(vectors, components)

@@ -16,7 +16,7 @@ class Words:
     every word, the linear view only their mean.
 
     Args:
-        ids: Word ids of all sentences, shape (T,). Ids from `len(table)` on are rows of `extra`.
+        ids: Word ids of all sentences, shape (T,). The id -1 - i stands for row i of `extra`.
         lengths: Number of words in each sentence, at least 1, shape (N,).
         table: Word vectors; row 0 is the zero vector of unknown words.
         extra: Vectors of unknown words composed from subwords, for this batch only.
@@ -37,15 +37,15 @@ class Words:
         """Ids within the vocabulary, with 0 in place of words that only `extra` knows."""
         if self.extra is None:
             return self._ids
-        return torch.where(self._ids < len(self.table), self._ids, 0)
+        return self._ids.clamp(min=0)
 
     @cached_property
     def vectors(self) -> Tensor:
         """One row per word, shape (T, dim)."""
         vectors = F.embedding(self.known_ids, self.table).to(self.dtype)
         if self.extra is not None:
-            is_extra = self._ids >= len(self.table)
-            vectors[is_extra] = self.extra[self._ids[is_extra] - len(self.table)].to(self.dtype)
+            is_extra = self._ids < 0
+            vectors[is_extra] = self.extra[-1 - self._ids[is_extra]].to(self.dtype)
         return vectors
 
     @cached_property
@@ -65,6 +65,28 @@ class Words:
             return F.embedding_bag(self.known_ids, self.table, self.starts, mode="mean")
         vectors = self.vectors if weights is None else self.vectors * weights.unsqueeze(1)
         return mean_per_sentence(vectors, self.lengths)
+
+
+def join_batches(batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Join preprocessed batches into one: the sentences of the first, then those of the second, and so on."""
+    if len(batches) == 1:
+        return batches[0]
+    ids, rows, offsets = [], [], []
+    unknown_words = subwords = 0
+    for batch in batches:
+        ids.append(torch.where(batch["input_ids"] < 0, batch["input_ids"] - unknown_words, batch["input_ids"]))
+        if "subword_rows" in batch:
+            rows.append(batch["subword_rows"])
+            offsets.append(batch["subword_offsets"] + subwords)
+            unknown_words += len(batch["subword_offsets"])
+            subwords += len(batch["subword_rows"])
+    joined = {
+        "input_ids": torch.cat(ids),
+        "sentence_lengths": torch.cat([batch["sentence_lengths"] for batch in batches]),
+    }
+    if rows:
+        joined |= {"subword_rows": torch.cat(rows), "subword_offsets": torch.cat(offsets)}
+    return joined
 
 
 def mean_per_sentence(rows: Tensor, lengths: Tensor) -> Tensor:
