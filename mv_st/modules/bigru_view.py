@@ -65,7 +65,7 @@ class BiGRUView(View):
 
     def _states(self, words: Words) -> tuple[Tensor, Tensor]:
         """States at every word (T, 2d) and the last one of each sentence (N, 2d)."""
-        return bidirectional_gru(words.vectors, words.lengths, self.gru)
+        return bidirectional_gru(words.vectors, words.lengths.cpu(), self.gru)
 
     def training_vector(self, words: Words) -> Tensor:
         """Last or mean state."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -94,8 +94,3 @@ class LinearMeanView(View):
             ],
             dim=1,
         )
-
-    @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> LinearMeanView:
-        """Load configuration and weights."""
-        return super().load(model_name_or_path, subfolder, **kwargs)  # type: ignore[return-value]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from sentence_transformers.base.modules import Module
 from sentence_transformers.util import all_gather
 from torch import Tensor
-from torch.nn import functional as F
 
-from .view import REPRESENTATIONS, load_with_weights
+from ..errors import UserError
+from .view import unit_length
+from .weights import ModuleWithWeights
 
 
-class PCRemoval(Module):
+class PCRemoval(ModuleWithWeights):
     """Projects each view onto the complement of its top principal components.
 
     In training the first component is estimated from the batch. At inference only stored components are removed, those
@@ -49,16 +49,24 @@ class PCRemoval(Module):
         Args:
             components: For each view and representation an array of shape (n_components, width).
         """
-        for view, by_representation in components.items():
-            for representation, rows in by_representation.items():
-                old = self.components(view, representation)
-                if rows.shape[1] != old.shape[1]:
-                    raise ValueError(f"components of {view}/{representation} are {rows.shape[1]}, not {old.shape[1]} wide")
-                setattr(self, _buffer(view, representation), rows.to(old))
-        counts = {len(self.components(view, r)) for view in self.widths for r in REPRESENTATIONS}
-        if len(counts) != 1:
-            raise ValueError(f"all views and representations need the same number of components, not {counts}")
-        self.n_components = counts.pop()
+        rows_of = {
+            (view, representation): components.get(view, {}).get(representation, self.components(view, representation))
+            for view, by_representation in self.widths.items()
+            for representation in by_representation
+        }
+        # All is checked before anything changes.
+        for (view, representation), rows in rows_of.items():
+            width = self.widths[view][representation]
+            if rows.shape[1] != width:
+                raise UserError(f"components of {view}/{representation} are {rows.shape[1]}, not {width} wide")
+        counts = sorted({len(rows) for rows in rows_of.values()})
+        if len(counts) > 1:
+            raise UserError(
+                f"all views and representations need the same number of components, not {counts}; fit all of them"
+            )
+        for (view, representation), rows in rows_of.items():
+            setattr(self, _buffer(view, representation), rows.to(self.components(view, representation)))
+        self.n_components = counts[0]
 
     def forward(
         self, features: dict[str, Any], view: str | None = None, representation: str = "similarity"
@@ -67,7 +75,7 @@ class PCRemoval(Module):
         views: dict[str, Tensor] = features["views"]
         for name, vectors in views.items():
             if not self.training:
-                components = self.components(name, representation)
+                components = self.components(name, representation).to(vectors.dtype)
             elif self.iterations:
                 batch = vectors.detach()
                 if self.across_devices:
@@ -77,16 +85,6 @@ class PCRemoval(Module):
                 continue
             views[name] = remove_components(vectors, components)
         return features
-
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Write configuration and components."""
-        self.save_config(output_path)
-        self.save_torch_weights(output_path, safe_serialization=safe_serialization)
-
-    @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> PCRemoval:
-        """Load configuration and components."""
-        return load_with_weights(cls, model_name_or_path, subfolder, **kwargs)
 
 
 def remove_components(vectors: Tensor, components: Tensor) -> Tensor:
@@ -114,8 +112,8 @@ def top_component(vectors: Tensor, iterations: int) -> Tensor:
     ripple = 1.0 + 0.1 * torch.cos(torch.arange(count, device=vectors.device)).to(vectors.dtype)
     direction = ripple if on_sentences else vectors.T @ ripple
     for _ in range(iterations):
-        direction = F.normalize(gram @ direction, dim=0)
-    return F.normalize(vectors.T @ direction, dim=0) if on_sentences else direction
+        direction = unit_length(gram @ direction)
+    return unit_length(vectors.T @ direction) if on_sentences else direction
 
 
 def _buffer(view: str, representation: str) -> str:

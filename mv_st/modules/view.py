@@ -5,16 +5,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Literal
 
-from sentence_transformers.base.modules import Module
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from ..errors import UserError
+from .weights import ModuleWithWeights
 from .words import Words
 
 Representation = Literal["similarity", "transfer"]
 REPRESENTATIONS: tuple[Representation, Representation] = ("similarity", "transfer")
 
 
-class View(Module):
+class View(ModuleWithWeights):
     """One way of reading a sentence. Subclass it to add another.
 
     A view gives three vectors of the same sentence: one to train on, one to compare sentences with ("similarity", of
@@ -52,11 +55,14 @@ class View(Module):
         self, features: dict[str, Any], view: str | None = None, representation: str = "similarity"
     ) -> dict[str, Any]:
         """Add this view's vector to `features["views"]`, unless another view alone was asked for."""
+        if representation not in REPRESENTATIONS:
+            raise UserError(f"no representation {representation!r}; choose {' or '.join(REPRESENTATIONS)}")
         views = features.setdefault("views", {})
         if view is not None and view != self.name:
             return features
         words: Words = features["words"]
-        words.dtype = next(self.parameters()).dtype
+        parameter = next(self.parameters(), None)
+        words.dtype = torch.float32 if parameter is None else parameter.dtype
         if self.training:
             views[self.name] = self.training_vector(words)
         elif representation == "transfer":
@@ -65,20 +71,7 @@ class View(Module):
             views[self.name] = self.similarity_vector(words)
         return features
 
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Write configuration and weights."""
-        self.save_config(output_path)
-        self.save_torch_weights(output_path, safe_serialization=safe_serialization)
 
-    @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> View:
-        """Load configuration and weights."""
-        return load_with_weights(cls, model_name_or_path, subfolder, **kwargs)
-
-
-def load_with_weights(cls: type[Module], model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Any:
-    """Build a module from its configuration and fill in its weights; the host's `load` stops at the former."""
-    names = ("token", "cache_folder", "revision", "local_files_only")
-    hub = {"subfolder": subfolder} | {name: kwargs[name] for name in names if name in kwargs}
-    module = cls(**cls.load_config(model_name_or_path, **hub))
-    return cls.load_torch_weights(model_name_or_path, **hub, model=module)
+def unit_length(vectors: Tensor, dim: int = -1) -> Tensor:
+    """Scale vectors to length 1; zero vectors stay zero, in half precision too, where the usual 1e-12 is zero itself."""
+    return F.normalize(vectors, dim=dim, eps=max(1e-12, torch.finfo(vectors.dtype).tiny))

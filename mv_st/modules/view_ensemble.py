@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from sentence_transformers.base.modules import Module
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..errors import UserError
-from .view import REPRESENTATIONS, load_with_weights
+from .view import unit_length
+from .weights import ModuleWithWeights
 
 SMALLEST_TEMPERATURE = 0.01
 
 
-class ViewEnsemble(Module):
+class ViewEnsemble(ModuleWithWeights):
     """Normalises each view, then adds them (similarity) or puts them side by side (transfer).
 
     Any number of views of any kind. It also holds the temperature of the loss, so that it is saved and resumed with
@@ -46,11 +45,9 @@ class ViewEnsemble(Module):
         """Add `sentence_embedding`; with all views at hand also `view_embeddings` (N, views, width) for the loss."""
         if view is not None and view not in self.views:
             raise UserError(f"this model has no view {view!r}; its views are {', '.join(self.views)}")
-        if representation not in REPRESENTATIONS:
-            raise UserError(f"no representation {representation!r}; choose similarity or transfer")
         computed: dict[str, Tensor] = features.pop("views")
         features.pop("words", None)
-        normalized = [F.normalize(computed[name], dim=1) for name in self.views if name in computed]
+        normalized = [unit_length(computed[name]) for name in self.views if name in computed]
         if representation == "transfer" and not self.training:
             features["sentence_embedding"] = torch.cat(normalized, dim=1)
             return features
@@ -61,13 +58,3 @@ class ViewEnsemble(Module):
             temperature = self.temperature.clamp(min=SMALLEST_TEMPERATURE)
             features["temperature"] = temperature.expand(len(normalized[0])).clone()
         return features
-
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Write configuration and temperature."""
-        self.save_config(output_path)
-        self.save_torch_weights(output_path, safe_serialization=safe_serialization)
-
-    @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> ViewEnsemble:
-        """Load configuration and temperature."""
-        return load_with_weights(cls, model_name_or_path, subfolder, **kwargs)

@@ -39,13 +39,17 @@ class Words:
             return self._ids
         return self._ids.clamp(min=0)
 
-    @cached_property
+    @property
     def vectors(self) -> Tensor:
         """One row per word, shape (T, dim)."""
-        vectors = F.embedding(self.known_ids, self.table).to(self.dtype)
+        return self._stored_vectors.to(self.dtype)
+
+    @cached_property
+    def _stored_vectors(self) -> Tensor:
+        vectors = F.embedding(self.known_ids, self.table)
         if self.extra is not None:
             is_extra = self._ids < 0
-            vectors[is_extra] = self.extra[-1 - self._ids[is_extra]].to(self.dtype)
+            vectors[is_extra] = self.extra[-1 - self._ids[is_extra]]
         return vectors
 
     @cached_property

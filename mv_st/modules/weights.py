@@ -1,0 +1,54 @@
+"""How modules get onto the disk and back: a configuration that builds the module, and weights as safetensors."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from safetensors.torch import save_file
+from sentence_transformers.base.modules import Module
+from torch import Tensor
+
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class ModuleWithWeights(Module):
+    """A module that its configuration builds and that its weights are then filled into."""
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write configuration and weights."""
+        save_config_and_weights(self, output_path, safe_serialization)
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
+        """Load configuration and weights; the host's `load` stops at the former."""
+        hub = hub_arguments(kwargs) | {"subfolder": subfolder}
+        module = cls(**cls.load_config(model_name_or_path, **hub))
+        return cls.load_torch_weights(model_name_or_path, **hub, model=module)
+
+
+def save_config_and_weights(module: Module, output_path: str, safe_serialization: bool = True) -> None:
+    """Write the configuration of a module and its state as `model.safetensors`."""
+    if not safe_serialization:
+        raise UserError("mv_st models are saved as safetensors, never as pickle; leave safe_serialization out")
+    module.save_config(output_path)
+    weights = os.path.join(output_path, "model.safetensors")
+    save_file({name: _own_memory(tensor) for name, tensor in module.state_dict().items()}, weights)
+    # safetensors makes files that only their owner can read.
+    shutil.copymode(os.path.join(output_path, module.config_file_name), weights)
+
+
+def _own_memory(tensor: Tensor) -> Tensor:
+    """Copy a tensor only if it is elsewhere or a part of another one, as the weights of a GRU are on a GPU."""
+    tensor = tensor.cpu().contiguous()
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+
+
+def hub_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Those of the host's loading arguments that say where files are."""
+    names = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
+    return {name: kwargs[name] for name in names if name in kwargs}
