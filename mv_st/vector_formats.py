@@ -1,10 +1,11 @@
-"""Readers of binary word-vector files: word2vec `.bin`, fastText `.bin`, and `.npy` with a list of words beside it."""
+"""Readers of binary word-vector files: word2vec `.bin`, fastText `.bin`, `.npy` with a list of words, our `.npz`."""
 
 from __future__ import annotations
 
 import logging
 import mmap
 import struct
+import zipfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -254,6 +255,28 @@ def read_npy(path: Path, dtype: DTypeLike, selection: Selection) -> WordVectors:
         selection.undecodable(len(undecodable), f"line {undecodable[0] + 1} of {word_file.name}")
     kept = selection.take(words)
     return WordVectors(list(selection.words), _copy(rows, dtype, kept))
+
+
+def read_npz(path: Path, dtype: DTypeLike, selection: Selection, subwords: bool) -> WordVectors:
+    """Read what `save_vectors` wrote."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            words = arrays["words"].tobytes().decode().split("\n")
+            rows = arrays["matrix"]
+            if len(words) != len(rows):
+                raise ValueError(f"{len(words)} words for {len(rows)} vectors")
+            kept = selection.take(words)
+            counts = arrays.get("counts")
+            table = None
+            if subwords and "subword_matrix" in arrays:
+                min_n, max_n, n_buckets = arrays["subword_numbers"].tolist()
+                ids = arrays.get("subword_bucket_ids")
+                table = SubwordTable(arrays["subword_matrix"].astype(dtype, copy=False), min_n, max_n, ids, n_buckets)
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: damaged, or not written by save_vectors: {_one_line(error)}") from error
+    if len(kept) < len(rows) or rows.dtype != dtype:
+        rows = _copy(rows, dtype, kept)
+    return WordVectors(list(selection.words), rows, table, None if counts is None else counts[kept])
 
 
 def _map(path: Path) -> mmap.mmap:

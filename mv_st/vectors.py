@@ -13,7 +13,7 @@ import numpy as np
 from .errors import UserError
 from .subwords import SubwordTable, check_finite
 
-__all__ = ["SubwordTable", "WordVectors", "load_vectors"]
+__all__ = ["SubwordTable", "WordVectors", "load_vectors", "save_vectors"]
 
 
 @dataclass
@@ -78,6 +78,7 @@ def load_vectors(
     | `.vec`, `.txt`, also with `.gz` | a word and its numbers a line, with or without a first line "rows dim" |
     | `.bin` | a fastText model (unsupervised or supervised, not quantised) or word2vec's binary format |
     | `.npy` | a matrix, with its words in `x.txt` or `x.words` beside it, one a line |
+    | `.npz` | what `save_vectors` wrote |
 
     Of a word that occurs twice, the first vector counts. Bytes that are not valid UTF-8 are replaced by U+FFFD. Both
     are logged once.
@@ -123,13 +124,36 @@ def load_vectors(
         vectors = vector_formats.read_word2vec_binary(path, dtype, selection)
     elif path.suffix == ".npy":
         vectors = vector_formats.read_npy(path, dtype, selection)
+    elif path.suffix == ".npz":
+        vectors = vector_formats.read_npz(path, dtype, selection, subwords)
     else:
-        raise UserError(f"{path}: unknown kind of file; expected .vec, .vec.gz, .txt, .txt.gz, .bin or .npy")
+        raise UserError(f"{path}: unknown kind of file; expected .vec, .vec.gz, .txt, .txt.gz, .bin, .npy or .npz")
     if len(vectors) == 0:
         asked = "no vectors" if words is None else f"none of the {len(words)} words that are asked for"
         raise UserError(f"{path}: holds {asked}")
     selection.report(path)
     return vectors
+
+
+def save_vectors(vectors: WordVectors, path: str | os.PathLike[str]) -> None:
+    """Save vectors with everything that belongs to them as `.npz`, for `load_vectors`.
+
+    Args:
+        vectors: The vectors.
+        path: A file name that ends in `.npz`; the file appears whole or not at all.
+    """
+    from .files import whole_file
+
+    arrays = {"matrix": vectors.matrix, "words": np.frombuffer("\n".join(vectors.words).encode(), dtype=np.uint8)}
+    if vectors.counts is not None:
+        arrays["counts"] = vectors.counts
+    if (table := vectors.subwords) is not None:
+        arrays["subword_matrix"] = table.matrix
+        arrays["subword_numbers"] = np.array([table.min_n, table.max_n, table.n_buckets])
+        if table.bucket_ids is not None:
+            arrays["subword_bucket_ids"] = table.bucket_ids
+    with whole_file(Path(path)) as temporary:
+        np.savez(temporary, **arrays)  # type: ignore[arg-type]
 
 
 def _first_duplicate(words: Iterable[str]) -> str:
