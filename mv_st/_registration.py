@@ -9,7 +9,6 @@ everything that touches it is in this file.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 import sys
 from collections.abc import Iterator, Mapping
@@ -66,31 +65,37 @@ def register_modules() -> None:
 
 
 def _register() -> None:
-    from sentence_transformers import SentenceTransformer
-
-    known: Any = getattr(SentenceTransformer, "_module_classes", None)
-    if known is None:
+    model_class: Any = getattr(sys.modules[HOST], "SentenceTransformer", None)
+    known = getattr(model_class, "_module_classes", None)
+    if not isinstance(known, Mapping):
         logger.error(
             "this version of sentence-transformers has no place to register modules: "
             'load mv_st models with SentenceTransformer("path", trust_remote_code=True)'
         )
     elif not isinstance(known, ModuleClasses):
-        SentenceTransformer._module_classes = ModuleClasses(known)
+        model_class._module_classes = ModuleClasses(known)
 
 
 class _RegisterAfterImport(MetaPathFinder):
-    """Lets the import of sentence-transformers happen as usual, and registers our modules at its end."""
+    """Lets the import of sentence-transformers happen as usual, and registers our modules at its end.
+
+    It stays in place until the import has happened: looking for the package, as many libraries do to find out whether
+    it is installed, is not importing it.
+    """
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != HOST:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(HOST)
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
             run_host = spec.loader.exec_module
 
             def run_host_and_register(module: ModuleType) -> None:
                 run_host(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 _register()
 
             spec.loader.exec_module = run_host_and_register  # type: ignore[method-assign]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from .errors import UserError
 from .progress import progress_bar
@@ -58,6 +57,8 @@ def fit_components(
         True
     """
     removal = removal_module(model)
+    if n_components < 0:
+        raise UserError(f"n_components must be 0 or more, not {n_components}")
     sentences = _sample(sentences, max_sentences, seed)
     components: dict[str, dict[str, Tensor]] = {name: {} for name in removal.widths}
     for representation in representations:
@@ -89,11 +90,11 @@ def encode_transductive(
         One row per sentence.
     """
     from .modules.pc_removal import remove_components
+    from .modules.view import unit_length
 
-    removal_module(model)
     normalized = [
-        F.normalize(remove_components(vectors, top_components(vectors, n_components)), dim=1)
-        for name, vectors in view_vectors(model, sentences, representation, view=view).items()
+        unit_length(remove_components(vectors, top_components(vectors, n_components)))
+        for vectors in view_vectors(model, sentences, representation, view=view).values()
     ]
     combined = torch.cat(normalized, dim=1) if representation == "transfer" else torch.stack(normalized).sum(dim=0)
     return combined.float().cpu().numpy()
@@ -120,28 +121,29 @@ def view_vectors(
         For each view an array of shape (sentences, width), in the order of the sentences.
     """
     removal = removal_module(model)
-    if not sentences:
-        raise UserError("no sentences given to estimate principal components from")
-    was_training = model.training
-    model.eval()
+    if view is not None and view not in removal.widths:
+        raise UserError(f"this model has no view {view!r}; its views are {', '.join(removal.widths)}")
+    if isinstance(sentences, str) or len(sentences) == 0:
+        raise UserError("give a list of sentences to estimate principal components from, at least one")
     # Sentences of like length side by side: the batches then differ in length and not within themselves.
     order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
-    parts: dict[str, list[Tensor]] = {}
-    with progress_bar(total=len(sentences), desc="encoding", unit="sentences") as bar:
-        for start in range(0, len(order), BATCH_SIZE):
-            batch = [sentences[i] for i in order[start : start + BATCH_SIZE]]
-            features = {key: value.to(model.device) for key, value in model[0].preprocess(batch).items()}
+    batches = [order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)]
+    parts: dict[str, list[Tensor]] = {name: [] for name in removal.widths if view in (None, name)}
+    input_module: Any = model[0]
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in progress_bar(batches, desc="encoding", unit="batches") if show_progress else batches:
+            features = input_module.preprocess([sentences[i] for i in batch])
+            features = {key: value.to(model.device) for key, value in features.items()}
             for module in model:
                 if module is removal:
                     break
                 features = module(features, view=view, representation=representation)
             for name, vectors in features["views"].items():
-                parts.setdefault(name, []).append(vectors)
-            if show_progress:
-                bar.update(len(batch))
-    model.train(was_training)
-    if not parts:
-        raise UserError(f"this model has no view {view!r}; its views are {', '.join(removal.widths)}")
+                parts[name].append(vectors)
+    finally:
+        model.train(was_training)
     back = torch.from_numpy(np.argsort(order)).to(model.device)
     return {name: torch.cat(vectors)[back] for name, vectors in parts.items()}
 
@@ -155,7 +157,7 @@ def top_components(vectors: Tensor, n_components: int, tolerance: float = 1e-5, 
     Args:
         vectors: Shape (N, D).
         n_components: How many.
-        tolerance: Stop when no component turns by more than this in one step.
+        tolerance: Stop when no component turns by more than this angle in one step.
         max_iterations: Stop then at the latest.
 
     Returns:
@@ -177,8 +179,9 @@ def top_components(vectors: Tensor, n_components: int, tolerance: float = 1e-5, 
         # The SVD of the small projected matrix turns the basis towards the single components, largest first.
         rotation, sizes, _ = torch.linalg.svd(vectors.T @ left, full_matrices=False)
         basis = rotation
-        turned = 1.0 - (previous * basis[:, :rank]).sum(dim=0).abs()
-        if turned.max() < tolerance**2:
+        # The length of the difference, because the cosine of a small angle is rounded to 1. Signs are arbitrary.
+        current = basis[:, :rank] * (previous * basis[:, :rank]).sum(dim=0).sign()
+        if (current - previous).norm(dim=0).max() < tolerance:
             break
     components = basis[:, :rank].T
     result[:rank] = torch.where((sizes[:rank] > 1e-6 * sizes[0].clamp(min=1e-30)).unsqueeze(1), components, 0.0)

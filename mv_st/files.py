@@ -23,12 +23,14 @@ def whole_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Pa
     Yields:
         The directory to write to.
     """
-    path = Path(path)
     check_new_directory(path, overwrite=overwrite)
+    path = Path(path).resolve()  # a link stays a link
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         yield temporary
-        os.chmod(temporary, 0o755)
+        # Temporary directories, and the files that safetensors writes, are private to their owner.
+        for item in (temporary, *temporary.rglob("*")):
+            item.chmod(0o755 if item.is_dir() else 0o644)
         if path.exists():
             shutil.rmtree(path)
         temporary.rename(path)
@@ -62,6 +64,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         The path to write to, with the same ending.
     """
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; give a file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)

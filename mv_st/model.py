@@ -71,10 +71,13 @@ def build_model(
 
     from .modules import FastTextEmbedding, PCRemoval, ViewEnsemble
 
+    views = (views,) if isinstance(views, str) else tuple(views)
     if not views or not set(views) <= set(VIEW_KINDS):
         raise UserError(f"views must be one or more of {', '.join(VIEW_KINDS)}; got {', '.join(views) or 'none'}")
     if weighting != "none" and word_counts is None:
         raise UserError(f'weighting="{weighting}" needs word_counts, the occurrences of words in the corpus')
+    if hidden_size < 1 or n_components < 0:
+        raise UserError(f"hidden_size must be at least 1 and n_components 0; got {hidden_size} and {n_components}")
     if seed is not None:
         torch.manual_seed(seed)
     words = FastTextEmbedding(vectors, oov=oov, max_seq_length=max_seq_length, max_vocab=max_vocab, dtype=dtype)

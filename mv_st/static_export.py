@@ -73,17 +73,18 @@ def _words_and_linear_view(model: SentenceTransformer, view: str | None) -> tupl
     from .modules import FastTextEmbedding, LinearMeanView
 
     words = model[0]
-    views = [module for module in model if isinstance(module, LinearMeanView) and view in (None, module.name)]
+    views = {module.name: module for module in model if isinstance(module, LinearMeanView)}
     if not isinstance(words, FastTextEmbedding) or not views:
         raise UserError("only an mv_st model with a linear view can become a static model")
-    if len(views) > 1:
-        names = ", ".join(module.name for module in views)
-        raise UserError(f"this model has several linear views ({names}); say which one with view=")
-    return words, views[0]
+    if view is None and len(views) > 1:
+        raise UserError(f"this model has several linear views ({', '.join(views)}); say which one with view=")
+    if view is not None and view not in views:
+        raise UserError(f"this model has no linear view {view!r}; it has {', '.join(views)}")
+    return words, views[view or next(iter(views))]
 
 
 def _with_capitals(tokenizer: Tokenizer) -> tuple[Tokenizer, torch.Tensor | None]:
-    """Add capitalised forms of lower-case words, where the tokenizer keeps case; the table rows that they stand for."""
+    """Add capitalised forms of lower-case words where the tokenizer keeps case, and say which rows they stand for."""
     from tokenizers import Tokenizer as TokenizerClass
 
     from .modules.word_tokenizer import UNKNOWN, build_tokenizer

@@ -9,7 +9,7 @@ import os
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -21,10 +21,17 @@ from torch.nn import functional as F
 from ..errors import UserError
 from ..subwords import SubwordTable
 from ..vectors import WordVectors
-from .word_tokenizer import MEMO_SIZE, UNKNOWN, UNKNOWN_ID, WordLookup, build_tokenizer
+from .weights import hub_arguments, save_config_and_weights
+from .word_tokenizer import MEMO_CHARACTERS, UNKNOWN, UNKNOWN_ID, WordLookup, build_tokenizer
 from .words import Words
 
+if TYPE_CHECKING:
+    from sentence_transformers.base.model import BaseModel
+
 logger = logging.getLogger(__name__)
+
+LONGEST_WORD = 200
+"""Number of characters after which something is no word but data; it gets no subwords, which could be millions."""
 
 REQUIREMENT = {"mv-st": {"specifier": ">=0.1", "reason": "Its modules read the words and compute the views."}}
 
@@ -103,7 +110,7 @@ class FastTextEmbedding(InputModule):
 
     def _start_memo(self) -> None:
         # Subwords of the unknown words seen since the memo began: word i has the id -1 - i.
-        self._unknown_words: list[list[int]] = []
+        self._unknown_words: list[np.ndarray] = []
         self._lookup = WordLookup(self._tokenizer, self._unknown_word_id)
         if self.subword_ngrams is not None:
             min_n, max_n, n_buckets = self.subword_ngrams
@@ -112,10 +119,10 @@ class FastTextEmbedding(InputModule):
             self._subwords = SubwordTable(np.zeros((len(kept), 0), np.float32), min_n, max_n, kept, n_buckets)
 
     def _unknown_word_id(self, word: str) -> int:
-        rows = self._subwords.rows(word) if self.oov == "subword" else []
+        rows = self._subwords.rows(word) if self.oov == "subword" and len(word) <= LONGEST_WORD else []
         if not rows:
             return UNKNOWN_ID
-        self._unknown_words.append(rows)
+        self._unknown_words.append(np.asarray(rows))
         return -len(self._unknown_words)
 
     @property
@@ -133,7 +140,9 @@ class FastTextEmbedding(InputModule):
         """Width of the word vectors."""
         return self.vectors.shape[1]
 
-    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
+    def preprocess(  # type: ignore[override]
+        self, inputs: Sequence[str], prompt: str | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
         """Turn texts into word ids, all sentences one after another.
 
         Args:
@@ -150,7 +159,7 @@ class FastTextEmbedding(InputModule):
                 raise UserError(f"mv_st encodes text; got {type(text).__name__}: {str(text)[:60]!r}")
         if prompt:
             inputs = self._prepend_prompt(list(inputs), prompt)
-        if len(self._lookup) > MEMO_SIZE:
+        if self._lookup.characters > MEMO_CHARACTERS:
             self._start_memo()
         sentences = [self._lookup.ids(text) or [UNKNOWN_ID] for text in inputs]
         limit = kwargs.get("max_length") or self.max_seq_length
@@ -183,7 +192,7 @@ class FastTextEmbedding(InputModule):
         rows = [self._unknown_words[-1 - number] for number in numbers]
         starts = np.cumsum([0] + [len(word) for word in rows[:-1]])
         return {
-            "subword_rows": torch.tensor([row for word in rows for row in word]),
+            "subword_rows": torch.from_numpy(np.concatenate(rows)),
             "subword_offsets": torch.from_numpy(starts),
         }
 
@@ -212,12 +221,15 @@ class FastTextEmbedding(InputModule):
             for word, row in self.tokenizer.get_vocab().items():
                 by_row[row] = counts.get(word, 0)
             counts = by_row
+        if len(counts) != self.vocab_size:
+            raise UserError(
+                f"{len(counts)} word counts do not fit the table of {self.vocab_size} rows, one for unknown words"
+            )
         return a / (a + counts / max(counts.sum(), 1))
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write configuration, weights and tokenizer, and note in the model's configuration that it needs mv-st."""
-        self.save_config(output_path)
-        self.save_torch_weights(output_path, safe_serialization=safe_serialization)
+        save_config_and_weights(self, output_path, safe_serialization)
         self.tokenizer.save(os.path.join(output_path, "tokenizer.json"))
         model_config = Path(output_path) / "config_sentence_transformers.json"
         if model_config.exists():
@@ -226,7 +238,9 @@ class FastTextEmbedding(InputModule):
             model_config.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
     @classmethod
-    def load(cls, model_name_or_path: str, backend: str | None = None, **kwargs: Any) -> FastTextEmbedding:
+    def load(  # type: ignore[override]
+        cls, model_name_or_path: str, backend: str | None = None, **kwargs: Any
+    ) -> FastTextEmbedding:
         """Load the module from a folder or the Hub.
 
         Args:
@@ -236,7 +250,7 @@ class FastTextEmbedding(InputModule):
         """
         if backend not in (None, "torch"):
             raise UserError(f'backend="{backend}" is not available for mv_st models; leave it out to use torch')
-        hub = _hub_arguments(kwargs)
+        hub = hub_arguments(kwargs)
         config = cls.load_config(model_name_or_path, **hub)
         weights = cls.load_torch_weights(model_name_or_path, **hub)
         tokenizer_path = cls.load_file_path(model_name_or_path, filename="tokenizer.json", **hub)
@@ -252,24 +266,26 @@ class FastTextEmbedding(InputModule):
         module._set_up(Tokenizer.from_file(tokenizer_path), weights["vectors"], subwords, config["max_seq_length"])
         return module
 
+    def on_model_ready(self, model: BaseModel) -> None:
+        """Have the model card of any model that begins with this module say that it needs mv-st."""
+        from ..model_card import use_our_model_card
+
+        use_our_model_card(model)
+
     def __getstate__(self) -> dict[str, Any]:
         # The memo is rebuilt where it is needed: a copy or a worker process starts with an empty one.
-        return {key: value for key, value in self.__dict__.items() if key not in ("_lookup", "_subwords")}
+        memo = ("_lookup", "_subwords", "_unknown_words")
+        return {key: value for key, value in self.__dict__.items() if key not in memo}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._start_memo()
 
 
-def _hub_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
-    names = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
-    return {name: kwargs[name] for name in names if name in kwargs}
-
-
 def _as_word_vectors(
     vectors: WordVectors | str | Path | tuple[Sequence[str], np.ndarray],
     max_vocab: int | None,
-    dtype: str | None,
+    dtype: Literal["float32", "float16"] | None,
     want_subwords: bool,
 ) -> WordVectors:
     if isinstance(vectors, (str, Path)):

@@ -69,7 +69,7 @@ class PCRemoval(ModuleWithWeights):
         self.n_components = counts[0]
 
     def forward(
-        self, features: dict[str, Any], view: str | None = None, representation: str = "similarity"
+        self, features: dict[str, Any], view: str | None = None, representation: str = "similarity", **kwargs: Any
     ) -> dict[str, Any]:
         """Remove the components from every view in `features["views"]`."""
         views: dict[str, Tensor] = features["views"]

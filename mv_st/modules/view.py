@@ -52,7 +52,7 @@ class View(ModuleWithWeights):
         """The features for a classifier, shape (N, widths["transfer"])."""
 
     def forward(
-        self, features: dict[str, Any], view: str | None = None, representation: str = "similarity"
+        self, features: dict[str, Any], view: str | None = None, representation: str = "similarity", **kwargs: Any
     ) -> dict[str, Any]:
         """Add this view's vector to `features["views"]`, unless another view alone was asked for."""
         if representation not in REPRESENTATIONS:
@@ -72,6 +72,6 @@ class View(ModuleWithWeights):
         return features
 
 
-def unit_length(vectors: Tensor, dim: int = -1) -> Tensor:
-    """Scale vectors to length 1; zero vectors stay zero, in half precision too, where the usual 1e-12 is zero itself."""
-    return F.normalize(vectors, dim=dim, eps=max(1e-12, torch.finfo(vectors.dtype).tiny))
+def unit_length(vectors: Tensor) -> Tensor:
+    """Scale vectors to length 1. Zero vectors stay zero, also in half precision, where the usual 1e-12 is zero."""
+    return F.normalize(vectors, dim=-1, eps=max(1e-12, torch.finfo(vectors.dtype).tiny))

@@ -40,7 +40,7 @@ class ViewEnsemble(ModuleWithWeights):
         return self.width
 
     def forward(
-        self, features: dict[str, Any], view: str | None = None, representation: str = "similarity"
+        self, features: dict[str, Any], view: str | None = None, representation: str = "similarity", **kwargs: Any
     ) -> dict[str, Any]:
         """Add `sentence_embedding`; with all views at hand also `view_embeddings` (N, views, width) for the loss."""
         if view is not None and view not in self.views:

@@ -24,7 +24,7 @@ class ModuleWithWeights(Module):
         save_config_and_weights(self, output_path, safe_serialization)
 
     @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:  # type: ignore[override]
         """Load configuration and weights; the host's `load` stops at the former."""
         hub = hub_arguments(kwargs) | {"subfolder": subfolder}
         module = cls(**cls.load_config(model_name_or_path, **hub))

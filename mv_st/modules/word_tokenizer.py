@@ -2,7 +2,8 @@
 
 What counts as a word:
 
-* a run of letters, combining marks and digits of any script: `Straße`, `naïve`, `привет`, `1984`;
+* a run of letters, combining marks and digits of any script: `Straße`, `naïve`, `привет`, `1984`, also with the
+  invisible joiners that Persian and Indic scripts write inside words;
 * in scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) every character by itself, because
   there is no border to split at without a dictionary. Pretrained vectors of such a language then contribute their
   one-character words only; vectors trained on one's own corpus are trained on the same characters and lose nothing;
@@ -14,6 +15,8 @@ English clitics follow the vocabulary: where it has `n't` or `'s` as words of th
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Sequence
 
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
@@ -24,12 +27,15 @@ UNKNOWN_ID = 0
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _IN_WORD = rf"[[\p{{L}}\p{{M}}\p{{N}}]&&[^{_SPACELESS}]]"
+_WORD = rf"{_IN_WORD}+(?:[\u200c\u200d]{_IN_WORD}+)*"
 _CLITICS = r"'(?i:s|t|m|d|re|ve|ll)(?![\p{L}\p{M}\p{N}])"
 _NEGATION = r"(?i:n't)(?![\p{L}\p{M}\p{N}])"
 _BEFORE_NEGATION = r"\p{L}+?(?=(?i:n't)(?![\p{L}\p{M}\p{N}]))"
 
-MEMO_SIZE = 1_000_000
-"""Number of distinct space-separated chunks remembered before the memo starts afresh (about 150 MB)."""
+MEMO_CHARACTERS = 8_000_000
+"""Number of characters in distinct space-separated chunks remembered before the memo starts afresh (about 200 MB)."""
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def word_pattern(words: set[str] | dict[str, int]) -> str:
@@ -42,7 +48,7 @@ def word_pattern(words: set[str] | dict[str, int]) -> str:
         >>> word_pattern({"do", "n't"}) != word_pattern({"do"})
         True
     """
-    alternatives = [f"[{_SPACELESS}]", f"{_IN_WORD}+", r"[^\s\p{C}]"]
+    alternatives = [f"[{_SPACELESS}]", _WORD, r"[^\s\p{C}]"]
     if "n't" in words:
         alternatives = [_BEFORE_NEGATION, _NEGATION, _CLITICS, *alternatives]
     elif "'s" in words:
@@ -63,8 +69,14 @@ def build_tokenizer(words: Sequence[str]) -> Tokenizer:
         ['the', 'cat', '[UNK]', 'the', '[UNK]']
     """
     vocabulary = {UNKNOWN: UNKNOWN_ID}
+    taken = set(words)
     for word in words:
-        vocabulary[word] = len(vocabulary)
+        # Text is normalised before it is looked up: a word in another form would never be found.
+        form = unicodedata.normalize("NFC", word).replace("’", "'")
+        if form in taken:
+            form = word
+        taken.add(form)
+        vocabulary[form] = len(vocabulary)
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
     steps = [normalizers.NFC(), normalizers.Replace("’", "'")]
     if all(word == word.lower() for word in words):
@@ -93,7 +105,8 @@ class WordSplitter:
             >>> WordSplitter(build_tokenizer([]))("Don't panic: 42 猫です")
             ['don', "'", 't', 'panic', ':', '42', '猫', 'で', 'す']
         """
-        normalized = self.tokenizer.normalizer.normalize_str(text)
+        # Half of a character, as careless cutting leaves it, is no text; the tokenizer would refuse it.
+        normalized = self.tokenizer.normalizer.normalize_str(_SURROGATES.sub(" ", text))
         return [word for word, _ in self.tokenizer.pre_tokenizer.pre_tokenize_str(normalized)]
 
 
@@ -107,7 +120,10 @@ class WordLookup(dict[str, tuple[int, ...]]):
 
     Args:
         tokenizer: Defines words and vocabulary.
-        unknown: Called with each unknown word once per life of the memo; returns the id to use.
+        unknown: Called with an unknown word; returns the id to use.
+
+    Attributes:
+        characters: Length of all remembered chunks together.
     """
 
     def __init__(self, tokenizer: Tokenizer, unknown: Callable[[str], int]) -> None:
@@ -115,10 +131,12 @@ class WordLookup(dict[str, tuple[int, ...]]):
         self.split = WordSplitter(tokenizer)
         self.vocabulary = tokenizer.get_vocab()
         self.unknown = unknown
+        self.characters = 0
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
         ids = tuple(self._word_id(word) for word in self.split(chunk))
         self[chunk] = ids
+        self.characters += len(chunk)
         return ids
 
     def _word_id(self, word: str) -> int:

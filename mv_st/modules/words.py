@@ -24,7 +24,12 @@ class Words:
     """
 
     def __init__(
-        self, ids: Tensor, lengths: Tensor, table: Tensor, extra: Tensor | None = None, dtype: torch.dtype | None = None
+        self,
+        ids: Tensor,
+        lengths: Tensor,
+        table: Tensor,
+        extra: Tensor | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self.lengths = lengths
         self.table = table
