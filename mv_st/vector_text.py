@@ -30,7 +30,7 @@ from .vectors import WordVectors
 
 logger = logging.getLogger(__name__)
 
-_BLOCK_BYTES = 2 << 20
+_BLOCK_BYTES = 1 << 19  # what is computed from a block stays within the cache of a core
 _LONGEST_LINE = 64 << 20
 _MOST_THREADS = 8
 _BEST_GZIP_RATIO = 1032

@@ -44,6 +44,7 @@ _LARGEST_VALUE = 100.0  # trained vectors have values of about 1
 _SENTENCES_PER_BATCH = 4096
 _MOST_COUNTED_WORDS = 5_000_000
 _MEMO_SIZE = 1_000_000
+_LONGEST_REMEMBERED = 100  # characters, so that the memo stays small whatever the text is
 
 # Runs in a process of its own, because fastText cannot be interrupted; ends when the parent is gone.
 _CHILD = """
@@ -175,7 +176,9 @@ class MemoTokenizer:
             for chunk in sentence.split():
                 pieces = memo.get(chunk)
                 if pieces is None:
-                    pieces = memo[chunk] = self._split(chunk)
+                    pieces = self._split(chunk)
+                    if len(chunk) <= _LONGEST_REMEMBERED:
+                        memo[chunk] = pieces
                 words += pieces
             result.append(words)
         return result
