@@ -1,49 +1,442 @@
-"""The bi-directional GRU of the sequential view, as a function over padding-free input."""
+"""The bi-directional GRU of the sequential view: a CPU kernel over padding-free input, for training and inference.
+
+Where the time goes, and what is done about it:
+
+- The sentences are sorted by length and walked through word by word, so that the batch of a time step only holds the
+  sentences that are still running. Nothing is padded, and both directions share one schedule.
+- A caller that names the row of each word (`index`) has every *distinct* word projected once, not every word.
+- Each direction runs on a thread of its own with half of torch's threads. On two cores this parallelises the
+  element-wise maths as well, and the threads meet once per pass instead of once per operation.
+- The backward pass is written by hand: only the gradient of the state goes back step by step; the weight gradients
+  are large matrix products over many time steps at once.
+
+`reference_bidirectional_gru` is the same function in stock PyTorch; it also serves devices other than the CPU.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
+Pool = Literal["last", "mean"]
 
-def reference_bidirectional_gru(tokens: Tensor, lengths: Tensor, gru: nn.GRU) -> tuple[Tensor, Tensor]:
-    """`bidirectional_gru` in stock PyTorch: `nn.GRU` over a packed batch. The fast path is tested against it.
+# Consecutive time steps are treated together, for all that does not depend on the previous state, until they hold this
+# many words: enough for an efficient matrix product, few enough to stay in the cache.
+CHUNK_WORDS = 1024
 
-    Args:
-        tokens: Word vectors of all sentences one after another, (T, I).
-        lengths: Words per sentence, (N,) int64 on the CPU, each at least 1, summing to T, in any order.
-        gru: One bi-directional layer with biases, which holds the parameters.
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+_Result = TypeVar("_Result")
 
-    Returns:
-        The states (T, 2d) in the order of `tokens`, and (N, 2d) the final state of either direction per sentence.
-    """
+
+def reference_bidirectional_gru(
+    tokens: Tensor, lengths: Tensor, gru: nn.GRU, index: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`bidirectional_gru` in stock PyTorch, `nn.GRU` over a packed batch: what the fast path is tested against."""
+    if index is not None:
+        tokens = tokens[index]
     padded = pad_sequence(tokens.split(lengths.tolist()), batch_first=True)
     packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
+    # On the packed data itself nn.GRU ignores batch_first.
     packed_states, final = gru(packed)
     states, _ = pad_packed_sequence(packed_states, batch_first=True)
     is_word = torch.arange(states.shape[1]) < lengths.unsqueeze(1)
     return states[is_word.to(states.device)], final.transpose(0, 1).flatten(1)
 
 
-def bidirectional_gru(tokens: Tensor, lengths: Tensor, gru: nn.GRU) -> tuple[Tensor, Tensor]:
+def bidirectional_gru(
+    tokens: Tensor, lengths: Tensor, gru: nn.GRU, index: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Run a one-layer bi-directional GRU over sentences that are stored one after another, without padding.
+
+    Gradients flow to the parameters and, if they require it, to `tokens`. Half precision on the CPU is computed in
+    float32 and returned in the type of the parameters.
 
     Args:
         tokens: Word vectors of all sentences one after another, (T, I).
         lengths: Words per sentence, (N,) int64 on the CPU, each at least 1, summing to T, in any order.
         gru: One bi-directional layer with biases, which holds the parameters.
+        index: If given, (T,) int64: word t is row `index[t]` of `tokens`, which then has one row per distinct word.
+            Text repeats words, so this saves most of the input projection.
 
     Returns:
-        The states (T, 2d) in the order of `tokens`, forward then backward direction, and (N, 2d) the last state of
+        The states (T, 2d) in the order of the words, forward then backward direction, and (N, 2d) the last state of
         each sentence: [forward at its last word; backward at its first word].
 
     Example:
         >>> gru = torch.nn.GRU(3, 4, bidirectional=True)
-        >>> states, last = bidirectional_gru(torch.randn(5, 3), torch.tensor([2, 3]), gru)
+        >>> words, index = torch.randn(3, 3), torch.tensor([0, 1, 0, 2, 1])
+        >>> states, last = bidirectional_gru(words[index], torch.tensor([2, 3]), gru)
         >>> states.shape, last.shape
         (torch.Size([5, 8]), torch.Size([2, 8]))
         >>> torch.equal(last[0], torch.cat([states[1, :4], states[0, 4:]]))
         True
+        >>> torch.allclose(states, bidirectional_gru(words, torch.tensor([2, 3]), gru, index)[0], atol=1e-6)
+        True
     """
-    return reference_bidirectional_gru(tokens, lengths, gru)
+    if not _has_fast_path(tokens, gru):
+        return reference_bidirectional_gru(tokens, lengths, gru, index)
+    states, last = _run(tokens, lengths, gru, index, pool=None)
+    return states, last
+
+
+def pooled_bidirectional_gru(
+    tokens: Tensor, lengths: Tensor, gru: nn.GRU, pool: Pool, index: Tensor | None = None
+) -> Tensor:
+    """One vector per sentence, (N, 2d), from `bidirectional_gru`, without storing the states of all words.
+
+    Args:
+        tokens: As in `bidirectional_gru`.
+        lengths: As in `bidirectional_gru`.
+        gru: As in `bidirectional_gru`.
+        pool: `"last"` for the last state of either direction, `"mean"` for the mean of the states over the words.
+        index: As in `bidirectional_gru`.
+
+    Example:
+        >>> gru, tokens, lengths = torch.nn.GRU(3, 4, bidirectional=True), torch.randn(5, 3), torch.tensor([2, 3])
+        >>> mean = pooled_bidirectional_gru(tokens, lengths, gru, pool="mean")
+        >>> states, _ = bidirectional_gru(tokens, lengths, gru)
+        >>> torch.allclose(mean, torch.stack([states[:2].mean(0), states[2:].mean(0)]), atol=1e-6)
+        True
+    """
+    if not _has_fast_path(tokens, gru):
+        states, last = reference_bidirectional_gru(tokens, lengths, gru, index)
+        if pool == "last":
+            return last
+        return torch.stack([of_sentence.mean(0) for of_sentence in states.split(lengths.tolist())])
+    mean, last = _run(tokens, lengths, gru, index, pool)
+    return last if pool == "last" else mean
+
+
+def _has_fast_path(tokens: Tensor, gru: nn.GRU) -> bool:
+    if gru.num_layers != 1 or not gru.bidirectional or not gru.bias:
+        raise ValueError(f"Expected a GRU with one bi-directional layer and biases, got {gru}.")
+    return tokens.device.type == "cpu" and gru.weight_hh_l0.device.type == "cpu"
+
+
+def _run(tokens: Tensor, lengths: Tensor, gru: nn.GRU, index: Tensor | None, pool: Pool | None) -> tuple[Any, Tensor]:
+    words = len(tokens if index is None else index)
+    if int(lengths.sum()) != words or int(lengths.min()) < 1:
+        raise ValueError(f"The lengths must be at least 1 and sum to the number of words, {words}.")
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    weights = [getattr(gru, name + suffix) for suffix in ("", "_reverse") for name in names]
+    dtype = weights[0].dtype
+    # Half precision has neither fast CPU kernels nor the accuracy for a long recurrence.
+    compute_dtype = torch.float32 if dtype.itemsize < 4 else dtype
+    inputs = [tensor.to(compute_dtype) for tensor in (tokens, *weights)]
+    keep_tape = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    first, last = _BidirectionalGRU.apply(index, lengths, pool, keep_tape, *inputs)
+    return (None if first is None else first.to(dtype)), last.to(dtype)
+
+
+class _Schedule(NamedTuple):
+    """The order in which words are processed: time step by time step, longest sentences first ("packed" order)."""
+
+    order: Tensor  # (N,) sentences, longest first
+    lengths: Tensor  # (N,) their numbers of words
+    batch_sizes: list[int]  # sentences that are still running, per time step
+    word_rows: tuple[Tensor, Tensor]  # (T,) for either direction: which word of the flat input a packed row is
+    chunks: list[tuple[int, int, int, int]]  # first and end time step, first and end packed row
+
+    @property
+    def most_words(self) -> int:
+        return max(end - start for _, _, start, end in self.chunks)
+
+
+def _make_schedule(lengths: Tensor) -> _Schedule:
+    # In NumPy: these are small arrays, and torch's own threads stay out of it (they would not survive a fork).
+    length = lengths.numpy()
+    order = np.argsort(-length, kind="stable")
+    sorted_length = length[order]
+    steps = int(sorted_length[0])
+    batch_sizes = len(length) - np.bincount(length)[:steps].cumsum()
+    step = np.repeat(np.arange(steps), batch_sizes)
+    rank = np.arange(len(step)) - np.repeat(batch_sizes.cumsum() - batch_sizes, batch_sizes)
+    first_word = (length.cumsum() - length)[order][rank]
+    forward_rows = first_word + step
+    backward_rows = first_word + sorted_length[rank] - 1 - step
+
+    sizes: list[int] = batch_sizes.tolist()
+    chunks = []
+    first_step = start = end = 0
+    for k, size in enumerate(sizes):
+        end += size
+        if end - start >= CHUNK_WORDS or k == steps - 1:
+            chunks.append((first_step, k + 1, start, end))
+            first_step, start = k + 1, end
+    word_rows = torch.from_numpy(forward_rows), torch.from_numpy(backward_rows)
+    return _Schedule(torch.from_numpy(order), torch.from_numpy(sorted_length), sizes, word_rows, chunks)
+
+
+class _Tape(NamedTuple):
+    """What the backward pass of one direction needs, in packed order."""
+
+    gates: Tensor  # (T, 4d): n, r, z, and W_hn h + b_hn
+    states: Tensor  # (T, d)
+
+
+def _forward_direction(
+    direction: int,
+    schedule: _Schedule,
+    tokens: Tensor,
+    index: Tensor | None,
+    weights: tuple[Tensor, ...],
+    states: Tensor | None,
+    mean: Tensor | None,
+    last: Tensor,
+    keep_tape: bool,
+) -> _Tape:
+    """Run one direction and write its half of the columns of `states`, `mean` (where wanted) and `last`."""
+    weight_ih, weight_hh, bias_ih, bias_hh = weights
+    d = weight_hh.shape[1]
+    columns = slice(direction * d, (direction + 1) * d)
+    rows = schedule.word_rows[direction]
+
+    # Gates are laid out as n, r, z, hn: the input feeds the first three, the state the last three, so that either is
+    # one product, and n may be multiplied by r in between. n is doubled: tanh(x) = 2 sigmoid(2x) - 1, and torch
+    # computes sigmoid three times as fast as tanh.
+    input_weight = torch.cat([2 * weight_ih[2 * d :], weight_ih[: 2 * d]]).t()
+    bias = torch.cat([2 * bias_ih[2 * d :], bias_ih[: 2 * d] + bias_hh[: 2 * d], bias_hh[2 * d :]])
+    recurrent_weight = weight_hh.t().contiguous()
+    minus_one = tokens.new_tensor(-1.0)
+    if index is not None:
+        projected = bias.repeat(len(tokens), 1)  # (distinct words, 4d)
+        projected[:, : 3 * d].addmm_(tokens, input_weight)
+        rows_of_projected = index[rows]
+
+    size = len(rows) if keep_tape else schedule.most_words
+    tape = _Tape(tokens.new_empty(size, 4 * d), tokens.new_empty(size, d))
+    sentences = schedule.batch_sizes[0]
+    total = tokens.new_zeros(sentences, d)
+    final = tokens.new_empty(sentences, d)
+    state = final[:0]
+    for first_step, end_step, start, end in schedule.chunks:
+        here = slice(start, end) if keep_tape else slice(end - start)
+        gates, new_states = tape.gates[here], tape.states[here]
+        if index is not None:
+            torch.index_select(projected, 0, rows_of_projected[start:end], out=gates)
+        else:
+            gates.copy_(bias)
+            gates[:, : 3 * d].addmm_(tokens.index_select(0, rows[start:end]), input_weight)
+        if not keep_tape:
+            state = state.clone()  # its buffer is about to be used again
+
+        n, r, z, hn = gates.split(d, dim=1)
+        batch_sizes = schedule.batch_sizes[first_step:end_step]
+        by_step = [t.split(batch_sizes) for t in (n, r, z, hn, gates[:, d : 3 * d], gates[:, d:], new_states)]
+        for n, r, z, hn, rz, from_state, new_state in zip(*by_step, strict=True):
+            running = len(n)
+            if len(state):
+                final[running : len(state)] = state[running:]
+                state = state[:running]
+                from_state.addmm_(state, recurrent_weight)
+            rz.sigmoid_()
+            n.addcmul_(r, hn, value=2).sigmoid_()
+            torch.add(minus_one, n, alpha=2, out=n)
+            if len(state):
+                torch.lerp(n, state, z, out=new_state)
+            else:
+                torch.addcmul(n, n, z, value=-1, out=new_state)  # the initial state is zero
+            state = new_state
+            if mean is not None:
+                total[:running] += state
+        if states is not None:
+            states[:, columns].index_copy_(0, rows[start:end], new_states)
+
+    final[: len(state)] = state
+    last[:, columns].index_copy_(0, schedule.order, final)
+    if mean is not None:
+        mean[:, columns].index_copy_(0, schedule.order, total.div_(schedule.lengths.unsqueeze(1)))
+    return tape
+
+
+def _backward_direction(
+    direction: int,
+    schedule: _Schedule,
+    tokens: Tensor,
+    index: Tensor | None,
+    weights: tuple[Tensor, ...],
+    tape: _Tape,
+    grad_states: Tensor | None,
+    grad_mean: Tensor | None,
+    grad_last: Tensor | None,
+    needs_token_grad: bool,
+) -> tuple[Tensor | None, tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Gradients of one direction with respect to `tokens` (None if not needed) and its four parameters."""
+    weight_ih, weight_hh = weights[:2]
+    d = weight_hh.shape[1]
+    columns = slice(direction * d, (direction + 1) * d)
+    rows = schedule.word_rows[direction]
+    sentences = schedule.batch_sizes[0]
+    offsets = [0, *itertools.accumulate(schedule.batch_sizes)]
+
+    # A sentence's row takes part from its last word on, so that the gradient of its last state can wait there.
+    grad_state = tokens.new_zeros(sentences, d)
+    if grad_last is not None:
+        torch.index_select(grad_last[:, columns], 0, schedule.order, out=grad_state)
+    if grad_mean is not None:
+        grad_total = grad_mean[:, columns].index_select(0, schedule.order).div_(schedule.lengths.unsqueeze(1))
+    grad_weight_hh = torch.zeros_like(weight_hh)
+    grad_input_weight = torch.zeros_like(weight_ih)  # rows in the order n, r, z
+    grad_bias = tokens.new_zeros(4 * d)  # n, r, z, hn
+    grad_tokens = torch.empty_like(tokens) if needs_token_grad else None
+    grad_projected = tokens.new_zeros(len(tokens), 4 * d) if index is not None else None
+
+    gate_buffer = tokens.new_empty(schedule.most_words, 4 * d)
+    state_buffer = tokens.new_empty(schedule.most_words, d)
+    for first_step, end_step, start, end in reversed(schedule.chunks):
+        gates, grad_gates = tape.gates[start:end], gate_buffer[: end - start]
+        previous = state_buffer[: end - start]
+        if grad_states is not None:
+            chunk_grad_states = grad_states[:, columns].index_select(0, rows[start:end])
+
+        batch_sizes = schedule.batch_sizes[first_step:end_step]
+        parts = (*gates.split(d, dim=1), gates[:, d : 3 * d], previous)
+        grad_parts = (*grad_gates.split(d, dim=1), grad_gates[:, d : 3 * d], grad_gates[:, d:])
+        by_step = [t.split(batch_sizes) for t in (*parts, *grad_parts)]
+        for k in range(end_step - 1, first_step - 1, -1):
+            n, r, z, hn, rz, old, grad_n, grad_r, grad_z, grad_hn, grad_rz, grad_from_state = (
+                part[k - first_step] for part in by_step
+            )
+            running = len(n)
+            grad = grad_state[:running]
+            if grad_states is not None:
+                grad += chunk_grad_states[offsets[k] - start : offsets[k + 1] - start]
+            if grad_mean is not None:
+                grad += grad_total[:running]
+            # new = (1 - z) n + z old, all gradients before the non-linearity
+            torch.addcmul(grad, grad, z, value=-1, out=grad_n)
+            _tanh_backward(grad_n, n, grad_input=grad_n)
+            if k > 0:
+                old.copy_(tape.states[offsets[k - 1] : offsets[k - 1] + running])
+            else:
+                old.zero_()
+            torch.sub(old, n, out=grad_z).mul_(grad)
+            torch.mul(grad_n, hn, out=grad_r)
+            _sigmoid_backward(grad_rz, rz, grad_input=grad_rz)
+            torch.mul(grad_n, r, out=grad_hn)
+            if k > 0:
+                grad.mul_(z).addmm_(grad_from_state, weight_hh)
+
+        recurrent = slice(sentences if first_step == 0 else 0, None)  # the first state is zero
+        grad_weight_hh.addmm_(grad_gates[recurrent, d:].t(), previous[recurrent])
+        if grad_projected is not None and index is not None:
+            grad_projected.index_add_(0, index[rows[start:end]], grad_gates)
+            continue
+        grad_input_weight.addmm_(grad_gates[:, : 3 * d].t(), tokens.index_select(0, rows[start:end]))
+        grad_bias += grad_gates.sum(0)
+        if grad_tokens is not None:
+            grad_tokens.index_copy_(0, rows[start:end], _through_input(grad_gates, weight_ih))
+
+    if grad_projected is not None:
+        torch.mm(grad_projected[:, : 3 * d].t(), tokens, out=grad_input_weight)
+        grad_bias = grad_projected.sum(0)
+        if needs_token_grad:
+            grad_tokens = _through_input(grad_projected, weight_ih)
+    grad_weight_ih = torch.cat([grad_input_weight[d:], grad_input_weight[:d]])
+    grad_bias_ih = torch.cat([grad_bias[d : 3 * d], grad_bias[:d]])
+    return grad_tokens, (grad_weight_ih, grad_weight_hh, grad_bias_ih, grad_bias[d:])
+
+
+def _through_input(grad_gates: Tensor, weight_ih: Tensor) -> Tensor:
+    """The gradient of the input vectors (rows, I) from that of their gates (rows, 4d)."""
+    d = len(weight_ih) // 3
+    return torch.mm(grad_gates[:, d : 3 * d], weight_ih[: 2 * d]).addmm_(grad_gates[:, :d], weight_ih[2 * d :])
+
+
+class _BidirectionalGRU(torch.autograd.Function):
+    """Both directions, with the backward pass above. Outputs: states or mean (None for pool "last"), and last."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        index: Tensor | None,
+        lengths: Tensor,
+        pool: Pool | None,
+        keep_tape: bool,
+        tokens: Tensor,
+        *weights: Tensor,
+    ) -> tuple[Tensor | None, Tensor]:
+        ctx.set_materialize_grads(False)
+        schedule = _make_schedule(lengths)
+        width = 2 * weights[1].shape[1]
+        last = tokens.new_empty(len(lengths), width)
+        states = tokens.new_empty(len(schedule.word_rows[0]), width) if pool is None else None
+        mean = torch.empty_like(last) if pool == "mean" else None
+
+        def run(direction: int) -> _Tape:
+            own_weights = weights[4 * direction : 4 * direction + 4]
+            return _forward_direction(direction, schedule, tokens, index, own_weights, states, mean, last, keep_tape)
+
+        tapes = _both_directions(run)
+        if keep_tape:
+            ctx.schedule, ctx.pool = schedule, pool
+            ctx.save_for_backward(tokens, index, *weights, *tapes[0], *tapes[1])
+        return (mean if pool == "mean" else states), last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_first: Tensor | None, grad_last: Tensor | None) -> tuple[Tensor | None, ...]:
+        tokens, index, *rest = ctx.saved_tensors
+        weights, tapes = tuple(rest[:8]), (_Tape(*rest[8:10]), _Tape(*rest[10:]))
+        grad_states, grad_mean = (None, grad_first) if ctx.pool == "mean" else (grad_first, None)
+
+        def run(direction: int) -> tuple[Tensor | None, tuple[Tensor, ...]]:
+            return _backward_direction(
+                direction,
+                ctx.schedule,
+                tokens,
+                index,
+                weights[4 * direction : 4 * direction + 4],
+                tapes[direction],
+                grad_states,
+                grad_mean,
+                grad_last,
+                ctx.needs_input_grad[4],
+            )
+
+        (tokens_forward, forward), (tokens_backward, backward) = _both_directions(run)
+        grad_tokens = None
+        if tokens_forward is not None and tokens_backward is not None:
+            grad_tokens = tokens_forward.add_(tokens_backward)
+        return None, None, None, None, grad_tokens, *forward, *backward
+
+
+@functools.cache
+def _direction_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2, thread_name_prefix="bidirectional-gru")
+
+
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork: a child process starts its own
+    os.register_at_fork(after_in_child=_direction_threads.cache_clear)
+
+
+def _both_directions(run: Callable[[int], _Result]) -> tuple[_Result, _Result]:
+    """`run(0), run(1)`, side by side with half of torch's threads each, if it has more than one."""
+    threads = torch.get_num_threads()
+    inference = torch.is_inference_mode_enabled()
+
+    def run_alone(direction: int) -> _Result:
+        if threads > 1 and torch.get_num_threads() != threads // 2:
+            torch.set_num_threads(threads // 2)  # of the thread that calls it
+        # These modes belong to a thread, too.
+        with torch.inference_mode(inference), torch.no_grad(), torch.autocast("cpu", enabled=False):
+            return run(direction)
+
+    if threads == 1:
+        return run_alone(0), run_alone(1)
+    forward, backward = (_direction_threads().submit(run_alone, direction) for direction in (0, 1))
+    try:
+        return forward.result(), backward.result()
+    finally:
+        torch.set_num_threads(threads)  # it is also the default of threads that torch has not seen yet
