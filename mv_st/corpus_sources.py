@@ -94,7 +94,7 @@ def _files_of_folder(folder: Path) -> list[Source]:
     unknown: list[str] = []
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if path.is_dir() or any(part.startswith(".") for part in inside.parts):
+        if not path.is_file() or any(part.startswith(".") for part in inside.parts):
             continue
         source = Source(str(path))
         if source.has_ending(KNOWN_ENDINGS):
@@ -200,7 +200,7 @@ class SourceReader:
                 for batch in file.iter_batches(batch_size=1000, columns=[column]):
                     yield from filter(None, batch.column(0).to_pylist())
                     self.advance(round(bytes_per_row * len(batch)))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise UserError(f"{source}: cannot be read as Parquet: {_one_line(error)}") from error
 
     def _hub_documents(self, source: Source) -> Iterator[str]:
@@ -310,7 +310,7 @@ def _choose_table_column(source: Source, types: Mapping[str, str], wanted: str |
 def _parse_json_object(place: str, line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not valid JSON: {_one_line(error)}") from None
     if not isinstance(record, dict):
         raise UserError(f"{place}: expected a JSON object with a text column, found {type(record).__name__}")
@@ -321,7 +321,7 @@ def _decompressed(source: Source, raw: IO[bytes]) -> IO[bytes]:
     if source.has_ending((".gz",)):
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
     if source.has_ending((".xz",)):
-        return lzma.LZMAFile(raw)  # type: ignore[return-value]
+        return lzma.LZMAFile(raw)
     return raw
 
 

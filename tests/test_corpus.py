@@ -138,6 +138,7 @@ def test_folder(read, write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     write("folder/notes.md", "# No corpus\n")
     write("folder/.hidden.txt", "Hidden.\n")
     write("folder/.git/c.txt", "Hidden.\n")
+    (tmp_path / "folder" / "broken-link.txt").symlink_to("nowhere.txt")
     assert read(tmp_path / "folder") == [*ROWS, ("In between.", 2), ("Four.", 3), ("Five.", 3)]
     assert "notes.md" in caplog.text
     assert "hidden" not in caplog.text
@@ -291,6 +292,10 @@ def random_text(lines: int) -> str:
     return "".join(f"{generator.random()}\n" for _ in range(lines))
 
 
+def bad_strings() -> pa.Array:
+    return pa.array([b"ok", b"bad \xff"]).view(pa.string())
+
+
 BAD_INPUT = {
     "missing file": (lambda write, tmp: tmp / "none.txt", "no such file"),
     "no source": (lambda write, tmp: [], "no corpus was named"),
@@ -306,6 +311,9 @@ BAD_INPUT = {
     "not xz": (lambda write, tmp: write("a.txt", TEXT).rename(tmp / "b.txt.xz"), "damaged"),
     "not Parquet": (lambda write, tmp: write("a.parquet", TEXT), "cannot be read as Parquet"),
     "not JSON": (lambda write, tmp: write("a.jsonl", as_json_lines(DOCUMENTS) + "{oops}\n"), "a.jsonl:3: not valid"),
+    "huge number": (lambda write, tmp: write("a.jsonl", f'{{"text": {"1" * 9999}}}\n'), "a.jsonl:1: not valid JSON"),
+    "deep nesting": (lambda write, tmp: write("a.jsonl", "[" * 99999 + "\n"), "a.jsonl:1: not valid JSON"),
+    "bad Parquet text": (lambda write, tmp: write_parquet(tmp / "a.parquet", text=bad_strings()), "as Parquet"),
     "not an object": (lambda write, tmp: write("a.jsonl", '{"text": "A."}\n["A."]\n'), "a.jsonl:2: expected a JSON"),
     "not text": (lambda write, tmp: write("a.jsonl", '{"text": "A."}\n{"text": 5}\n'), "a.jsonl:2: column 'text'"),
     "column gone": (
