@@ -1,0 +1,330 @@
+"""The command line: one builder and one function per sub-command, heavy imports only inside the functions.
+
+Results go to standard output or to the named file, messages to standard error. Exit code 0 on success, 1 on a failure
+that one line explains, 2 on wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import __version__
+from .errors import UserError
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: The words after `mv-st`; those of the process if left out.
+
+    Returns:
+        The exit code.
+    """
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    _set_up_output(options.verbose)
+    try:
+        return options.run(options)
+    except UserError as error:
+        print(f"mv-st: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("mv-st: interrupted", file=sys.stderr)
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"mv-st: {error.filename or ''}: {error.strerror or error}".replace(": :", ":"), file=sys.stderr)
+    return 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all sub-commands."""
+    parser = argparse.ArgumentParser(
+        prog="mv-st", description="Sentence embeddings trained on your own unlabelled text, on a CPU."
+    )
+    parser.add_argument("--version", action="version", version=f"mv-st {__version__}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show what is being done in detail")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_demo(commands)
+    _add_train(commands)
+    _add_encode(commands)
+    _add_similar(commands)
+    _add_evaluate(commands)
+    _add_export(commands)
+    _add_push(commands)
+    return parser
+
+
+def _add_demo(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("demo", help="train a small model on the bundled text and show what it learnt")
+    command.add_argument("--output", default="demo-model", help="folder of the model (default: %(default)s)")
+    command.add_argument(
+        "--minutes", type=_positive_float, default=1.0, help="time for the two views (default: %(default)s)"
+    )
+    command.add_argument("--seed", type=int, default=0)
+    command.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from .demo import run_demo
+
+    run_demo(options.output, minutes=options.minutes, seed=options.seed)
+    return 0
+
+
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("train", help="train a model on ordered text")
+    command.add_argument(
+        "corpus",
+        nargs="+",
+        metavar="CORPUS",
+        help=".txt, .txt.gz, .txt.xz (a sentence per line, an empty line between documents), .jsonl, .parquet, "
+        "hf:dataset-id (whole documents), a folder, or - for standard input",
+    )
+    command.add_argument("--output", required=True, metavar="DIR", help="folder of the model")
+    command.add_argument("--vectors", metavar="FILE", help="word vectors; left out, they are trained on the corpus")
+    command.add_argument("--preset", choices=["small", "base", "paper"], default="small")
+    command.add_argument("--resume", action="store_true", help="go on with an interrupted run")
+    command.add_argument("--overwrite", action="store_true", help="replace the output folder")
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--eval-data", metavar="DIR", help="score STS-B validation of this folder during training")
+
+    length = command.add_argument_group("length of training, one pass unless given")
+    length.add_argument("--epochs", type=_positive_float, metavar="N")
+    length.add_argument("--max-steps", type=_positive_int, metavar="N")
+    length.add_argument("--minutes", type=_positive_float, metavar="M")
+    length.add_argument(
+        "--checkpoint-minutes",
+        dest="minutes_between_checkpoints",
+        type=_positive_float,
+        default=5.0,
+        metavar="M",
+        help="time between checkpoints (default: %(default)s)",
+    )
+
+    method = command.add_argument_group("method, as in the preset unless given")
+    method.add_argument("--hidden-size", type=_positive_int, metavar="D", help="units per direction")
+    method.add_argument("--views", type=_views, metavar="KIND,...", help="gru,linear by default; any number of each")
+    method.add_argument("--agreement", choices=["cross", "all", "within"])
+    method.add_argument("--batch-size", type=_positive_int, metavar="N")
+    method.add_argument("--window", type=int, metavar="C", help="how far apart neighbours may be")
+    method.add_argument("--blocks", type=_positive_int, metavar="B", help="runs of consecutive sentences in a batch")
+    method.add_argument("--train-on", choices=["last", "mean"], help="state of the GRU that is trained")
+    method.add_argument("--weighting", choices=["none", "fixed", "learned"], help="word weights in the linear view")
+    method.add_argument("--temperature", type=_positive_float, help="where the temperature starts")
+    method.add_argument("--components", dest="n_components", type=int, metavar="K", help="components to remove")
+    method.add_argument("--learning-rate", type=_positive_float)
+    method.add_argument("--clip-norm", type=_positive_float)
+    method.add_argument("--max-train-length", type=_positive_int, metavar="WORDS")
+    method.add_argument(
+        "--no-self", dest="include_self", action="store_false", default=None, help="a sentence is not its own neighbour"
+    )
+    method.add_argument("--max-vocab", type=_positive_int, metavar="N", help="keep the most frequent words only")
+    method.add_argument(
+        "--gather-across-devices", action="store_true", help="compare with the sentences of all processes"
+    )
+
+    text = command.add_argument_group("corpus")
+    text.add_argument("--text-column", metavar="NAME", help="column of documents in .jsonl, .parquet and hf: sources")
+    text.add_argument("--language", metavar="CODE", help="language of documents that are split into sentences")
+    text.add_argument("--on-bad-line", choices=["skip", "refuse"], default="skip", help="undecodable lines")
+    command.set_defaults(run=_train)
+
+
+def _train(options: argparse.Namespace) -> int:
+    from .training import train
+
+    values = {name: value for name, value in vars(options).items() if name not in ("run", "verbose")}
+    train(values.pop("corpus"), values.pop("output"), **values)
+    print(f"the model is in {options.output}", file=sys.stderr)
+    return 0
+
+
+def _add_encode(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("encode", help="write the vectors of the sentences of a file")
+    command.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    command.add_argument("input", metavar="INPUT", help="text, one sentence per line; also .gz, .xz, - for stdin")
+    command.add_argument("--output", required=True, metavar="FILE", help=".npy, or .parquet with the sentences")
+    _add_vector_choice(command)
+    command.add_argument("--workers", type=_positive_int, default=1, help="number of processes")
+    command.set_defaults(run=_encode)
+
+
+def _encode(options: argparse.Namespace) -> int:
+    from .encoding import encode_file
+
+    count = encode_file(
+        _load(options.model),
+        options.input,
+        options.output,
+        view=options.view,
+        representation=options.representation,
+        workers=options.workers,
+    )
+    print(f"{count:,} vectors are in {options.output}", file=sys.stderr)
+    return 0
+
+
+def _add_similar(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("similar", help="the sentences of a file that are nearest to a text")
+    command.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    command.add_argument("file", metavar="FILE", help="text, one sentence per line; also .gz, .xz, - for stdin")
+    command.add_argument("--query", required=True, action="append", metavar="TEXT", help="may be given several times")
+    command.add_argument("--top", type=_positive_int, default=5, metavar="K", help="default: %(default)s")
+    _add_vector_choice(command)
+    command.set_defaults(run=_similar)
+
+
+def _similar(options: argparse.Namespace) -> int:
+    from .encoding import nearest, read_lines
+
+    sentences = [line for line in read_lines(options.file) if line]
+    found = nearest(
+        _load(options.model),
+        sentences,
+        options.query,
+        top=options.top,
+        view=options.view,
+        representation=options.representation,
+    )
+    for query, matches in zip(options.query, found, strict=True):
+        if len(options.query) > 1:
+            print(f"# {query}")
+        for score, sentence in matches:
+            print(f"{score:.3f}\t{sentence}")
+    return 0
+
+
+def _add_evaluate(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("evaluate", help="score models on STS and SentEval tasks")
+    command.add_argument("models", nargs="+", metavar="MODEL", help="folder or Hub id of any SentenceTransformer")
+    command.add_argument("--data-dir", metavar="DIR", required=True, help="folder with one folder per task")
+    command.add_argument("--tasks", type=lambda text: text.split(","), metavar="NAME,...", help="all unless given")
+    command.add_argument("--components", choices=["stored", "transductive", "transductive-joint"], default="stored")
+    command.add_argument("--n-components", type=int, metavar="K", help="how many to fit in the transductive modes")
+    command.add_argument("--view", help="one view alone")
+    command.add_argument("--seed", type=int, default=1111)
+    command.add_argument("--output", metavar="FILE.json", help="complete results")
+    command.set_defaults(run=_evaluate)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from .evaluation import evaluate
+
+    results = evaluate(
+        options.models,
+        options.data_dir,
+        tasks=options.tasks,
+        components=options.components,
+        n_components=options.n_components,
+        view=options.view,
+        seed=options.seed,
+    )
+    if options.output:
+        results.save(options.output)
+    print(results.to_markdown())
+    for problem in results.problems():
+        print(f"mv-st: {problem}", file=sys.stderr)
+    return 0 if results.complete else 1
+
+
+def _add_export(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("export", help="fold the linear view into a model that needs no mv-st")
+    command.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    command.add_argument("output", metavar="DIR", help="folder of the static model")
+    command.add_argument("--view", help="which linear view, if there are several")
+    command.add_argument("--overwrite", action="store_true", help="replace the output folder")
+    command.set_defaults(run=_export)
+
+
+def _export(options: argparse.Namespace) -> int:
+    from .static_export import export_static
+
+    export_static(_load(options.model), options.output, view=options.view, overwrite=options.overwrite)
+    print(f"the static model is in {options.output}", file=sys.stderr)
+    return 0
+
+
+def _add_push(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("push", help="upload a model to the Hugging Face Hub")
+    command.add_argument("model", metavar="MODEL", help="folder of the model")
+    command.add_argument("repo_id", metavar="REPO_ID", help="user/name")
+    command.add_argument("--private", action="store_true", help="make a new repository private")
+    command.set_defaults(run=_push)
+
+
+def _push(options: argparse.Namespace) -> int:
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+
+    model = _load(options.model)
+    try:
+        print(model.push_to_hub(options.repo_id, private=options.private or None, exist_ok=True))
+    except LocalTokenNotFoundError:
+        raise UserError("not logged in to the Hugging Face Hub; run `hf auth login` or set HF_TOKEN") from None
+    except HfHubHTTPError as error:
+        raise UserError(f"the Hub refused {options.repo_id}: {str(error).splitlines()[0]}") from None
+    except (ConnectionError, OSError) as error:
+        raise UserError(f"the Hub cannot be reached: {str(error).splitlines()[0]}") from None
+    return 0
+
+
+def _add_vector_choice(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--view", help="one view alone, such as gru or linear")
+    command.add_argument("--representation", choices=["similarity", "transfer"], default="similarity")
+
+
+def _load(model: str) -> SentenceTransformer:
+    from sentence_transformers import SentenceTransformer
+
+    if not Path(model).exists() and (model.count("/") != 1 or model.startswith((".", "/"))):
+        raise UserError(f"there is no model in {model}")
+    try:
+        return SentenceTransformer(model)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"cannot load the model {model}: {reason}") from None
+
+
+def _set_up_output(verbose: bool) -> None:
+    logging.basicConfig(level=logging.WARNING, format="mv-st: %(message)s", stream=sys.stderr)
+    logging.getLogger("mv_st").setLevel(logging.INFO if verbose else logging.WARNING)
+    if not verbose:
+        # Progress of the host libraries; ours says the same in fewer words.
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+        logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
+
+
+def _positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _views(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    if not set(kinds) <= {"gru", "linear"}:
+        raise argparse.ArgumentTypeError(f"{text}: views are gru and linear, with commas between them")
+    return kinds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""`mv-st demo`: a small model from the bundled books, and what it has learnt."""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from .components import encode_transductive
+from .corpus import load_corpus
+from .encoding import nearest
+from .training import train
+from .vector_training import train_vectors
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+CANDIDATES = 1_000
+QUERIES = (
+    "The ship sank in the storm.",
+    "She was very angry with him.",
+    "They had nothing to eat.",
+    "Who committed the murder?",
+)
+
+
+def run_demo(output: str | Path = "demo-model", minutes: float = 1.0, seed: int = 0) -> SentenceTransformer:
+    """Train on the bundled books and print what came of it.
+
+    Args:
+        output: Folder of the model; replaced if it is there.
+        minutes: Time for training the two views.
+        seed: Seed of weights and batch order.
+
+    Returns:
+        The model.
+    """
+    with as_file(files("mv_st") / "data" / "books.txt.xz") as path:
+        corpus = load_corpus(path)
+    # The last sentences are kept out of training: what the model does with them is what it has learnt.
+    seen = corpus.select(range(len(corpus) - CANDIDATES))
+    unseen = list(corpus.select(range(len(corpus) - CANDIDATES, len(corpus)))["sentence"])
+
+    _say(f"1. word vectors from {len(seen):,} sentences (fastText)")
+    vectors = train_vectors(seen, dim=100, epochs=3)
+    _say(f"2. two views, {minutes:g} minutes")
+    model = train(
+        seen, output, vectors=vectors, preset="small", hidden_size=128, minutes=minutes, seed=seed, overwrite=True
+    )
+    _say("3. what it learnt")
+    sentences = list(dict.fromkeys(seen["sentence"]))
+    for query, matches in zip(QUERIES, nearest(model, sentences, QUERIES, top=3), strict=True):
+        print(f"\n{query}")
+        for score, sentence in matches:
+            print(f"  {score:.2f}  {sentence}")
+
+    print(f"\nHow often one of {CANDIDATES:,} unseen sentences finds the sentence that follows it among the others:")
+    trained = neighbour_recall(model.encode(unseen, show_progress_bar=False))
+    averaged = neighbour_recall(_averages(model, unseen))
+    print("                          first    in the first ten")
+    print(f"  averaged word vectors   {averaged[0]:5.1%}    {averaged[1]:5.1%}")
+    print(f"  the trained model       {trained[0]:5.1%}    {trained[1]:5.1%}")
+    print(f"\nThe model is in {output}; its curves are in {Path(output) / 'training.png'}.")
+    print(f'Try: mv-st similar {output} FILE --query "..."')
+    return model
+
+
+def neighbour_recall(vectors: np.ndarray) -> tuple[float, float]:
+    """How often the nearest, and the ten nearest, of all other sentences contain the one that follows.
+
+    Example:
+        >>> neighbour_recall(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]))
+        (0.6666666666666666, 1.0)
+    """
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    similarity = vectors @ vectors.T
+    np.fill_diagonal(similarity, -np.inf)
+    rows = np.arange(len(vectors) - 1)
+    # How many sentences are nearer than the one that follows.
+    nearer = (similarity[rows] > similarity[rows, rows + 1][:, None]).sum(axis=1)
+    return float(np.mean(nearer == 0)), float(np.mean(nearer < 10))
+
+
+def _averages(model: SentenceTransformer, sentences: list[str]) -> np.ndarray:
+    """Plain averages of the same word vectors, with their first principal component removed, as the model does."""
+    from .model import build_model
+
+    words = model[0]
+    vocabulary = sorted(words.tokenizer.get_vocab().items(), key=lambda item: item[1])[1:]
+    plain = build_model(
+        ([word for word, _ in vocabulary], words.vectors[1:].numpy()),
+        hidden_size=words.embedding_dimension // 2,
+        views=("linear",),
+    )
+    plain[1].linear.weight.data.copy_(torch.eye(words.embedding_dimension))
+    return encode_transductive(plain, sentences)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
