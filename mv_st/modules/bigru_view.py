@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .gru_kernel import bidirectional_gru
+from .gru_kernel import bidirectional_gru, pooled_bidirectional_gru
 from .view import View
 from .words import Words, extreme_per_sentence, mean_per_sentence
 
@@ -63,23 +63,22 @@ class BiGRUView(View):
         """Width of the vector of each representation."""
         return {"similarity": 2 * self.hidden_size, "transfer": 8 * self.hidden_size}
 
-    def _states(self, words: Words) -> tuple[Tensor, Tensor]:
-        """States at every word (T, 2d) and the last one of each sentence (N, 2d)."""
-        return bidirectional_gru(words.vectors, words.lengths.cpu(), self.gru)
-
     def training_vector(self, words: Words) -> Tensor:
         """Last or mean state."""
-        states, last = self._states(words)
-        return last if self.train_on == "last" else mean_per_sentence(states, words.lengths)
+        return self._pooled(words, self.train_on)
 
     def similarity_vector(self, words: Words) -> Tensor:
         """Mean state."""
-        states, _ = self._states(words)
-        return mean_per_sentence(states, words.lengths)
+        return self._pooled(words, "mean")
+
+    def _pooled(self, words: Words, pool: Literal["last", "mean"]) -> Tensor:
+        vectors, index = words.distinct
+        return pooled_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, pool, index)
 
     def transfer_vector(self, words: Words) -> Tensor:
         """[max; mean; min; last] of the states."""
-        states, last = self._states(words)
+        vectors, index = words.distinct
+        states, last = bidirectional_gru(vectors, words.lengths.cpu(), self.gru, index)
         return torch.cat(
             [
                 extreme_per_sentence(states, words.lengths, "max"),

@@ -51,10 +51,20 @@ class Words:
 
     @cached_property
     def _stored_vectors(self) -> Tensor:
-        vectors = F.embedding(self.known_ids, self.table)
-        if self.extra is not None:
-            is_extra = self._ids < 0
-            vectors[is_extra] = self.extra[-1 - self._ids[is_extra]]
+        return self._look_up(self._ids)
+
+    @property
+    def distinct(self) -> tuple[Tensor, Tensor]:
+        """One row per distinct word, shape (U, dim), and for each word of the batch its row, shape (T,)."""
+        ids, index = torch.unique(self._ids, return_inverse=True)
+        return self._look_up(ids).to(self.dtype), index
+
+    def _look_up(self, ids: Tensor) -> Tensor:
+        if self.extra is None:
+            return F.embedding(ids, self.table)
+        vectors = F.embedding(ids.clamp(min=0), self.table)
+        is_extra = ids < 0
+        vectors[is_extra] = self.extra[-1 - ids[is_extra]]
         return vectors
 
     @cached_property
