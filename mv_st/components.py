@@ -120,11 +120,15 @@ def view_vectors(
     Returns:
         For each view an array of shape (sentences, width), in the order of the sentences.
     """
+    from .modules.fasttext_embedding import check_texts
+
     removal = removal_module(model)
     if view is not None and view not in removal.widths:
         raise UserError(f"this model has no view {view!r}; its views are {', '.join(removal.widths)}")
-    if isinstance(sentences, str) or len(sentences) == 0:
-        raise UserError("give a list of sentences to estimate principal components from, at least one")
+    if len(sentences) == 0:
+        raise UserError("no sentences given to estimate principal components from")
+    check_texts(sentences)
+    sentences = list(sentences)
     # Sentences of like length side by side: the batches then differ in length and not within themselves.
     order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
     batches = [order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)]
@@ -198,8 +202,8 @@ def removal_module(model: SentenceTransformer) -> PCRemoval:
     raise UserError("this model has no PCRemoval module; components can only be fitted on mv_st models")
 
 
-def _sample(sentences: Sequence[str], max_sentences: int, seed: int) -> list[str]:
+def _sample(sentences: Sequence[str], max_sentences: int, seed: int) -> Sequence[str]:
     if len(sentences) <= max_sentences:
-        return list(sentences)
+        return sentences
     chosen = np.random.default_rng(seed).choice(len(sentences), max_sentences, replace=False)
     return [sentences[int(i)] for i in np.sort(chosen)]

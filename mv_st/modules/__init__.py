@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+# isort: off
 from .fasttext_embedding import FastTextEmbedding
-from .bigru_view import BiGRUView  # isort: skip
-from .linear_mean_view import LinearMeanView  # isort: skip
-from .pc_removal import PCRemoval  # isort: skip
-from .view_ensemble import ViewEnsemble  # isort: skip
+from .bigru_view import BiGRUView
+from .linear_mean_view import LinearMeanView
+from .pc_removal import PCRemoval
+from .view_ensemble import ViewEnsemble
 
 __all__ = ["BiGRUView", "FastTextEmbedding", "LinearMeanView", "PCRemoval", "ViewEnsemble"]

@@ -154,9 +154,7 @@ class FastTextEmbedding(InputModule):
             `input_ids` (T,), `sentence_lengths` (N,), and with unknown words that have subwords `subword_rows` and
             `subword_offsets`. An empty text counts as one unknown word.
         """
-        for text in inputs:
-            if not isinstance(text, str):
-                raise UserError(f"mv_st encodes text; got {type(text).__name__}: {str(text)[:60]!r}")
+        check_texts(inputs)
         if prompt:
             inputs = self._prepend_prompt(list(inputs), prompt)
         if self._lookup.characters > MEMO_CHARACTERS:
@@ -280,6 +278,18 @@ class FastTextEmbedding(InputModule):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._start_memo()
+
+
+def check_texts(inputs: Sequence[str]) -> None:
+    """Raise a UserError unless the inputs are a sequence of strings.
+
+    The host library takes a TypeError from `preprocess` for a sign that it should call it in another way.
+    """
+    if isinstance(inputs, str):
+        raise UserError(f"expected a list of texts, got one text: {inputs[:60]!r}")
+    for text in inputs:
+        if not isinstance(text, str):
+            raise UserError(f"mv_st encodes text; got {type(text).__name__}: {str(text)[:60]!r}")
 
 
 def _as_word_vectors(

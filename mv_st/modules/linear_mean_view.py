@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..errors import UserError
 from .view import View
 from .words import Words, extreme_per_sentence, mean_per_sentence
 
@@ -52,10 +53,10 @@ class LinearMeanView(View):
         nn.init.kaiming_normal_(self.linear.weight)
         if weighting != "none":
             if vocab_size is None:
-                raise ValueError(f'weighting="{weighting}" needs vocab_size')
+                raise UserError(f'weighting="{weighting}" needs vocab_size')
             start = torch.ones(vocab_size) if weights is None else torch.as_tensor(weights, dtype=torch.float32)
             if start.shape != (vocab_size,):
-                raise ValueError(f"expected {vocab_size} word weights, got an array of shape {tuple(start.shape)}")
+                raise UserError(f"expected {vocab_size} word weights, got an array of shape {tuple(start.shape)}")
             if weighting == "learned":
                 self.word_weights = nn.Parameter(start.clone())
             else:

@@ -1,0 +1,116 @@
+"""The sequential view against the GRU's equations, one word at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mv_st.modules import BiGRUView
+from mv_st.modules.words import Words
+
+LENGTHS = [4, 1, 6, 2]
+
+
+@pytest.fixture
+def words() -> Words:
+    table = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(30, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))
+    return Words(ids, torch.tensor(LENGTHS), table, dtype=torch.float32)
+
+
+@pytest.fixture
+def view() -> BiGRUView:
+    torch.manual_seed(0)
+    view = BiGRUView(3, 5)
+    for parameter in view.parameters():  # biases that are not all alike
+        torch.nn.init.normal_(parameter, std=0.7)
+    return view.eval()
+
+
+def literal_states(view: BiGRUView, words: Words) -> list[tuple[Tensor, Tensor]]:
+    """For each sentence its states (M, 2d) and its last state (2d,)."""
+    weights = dict(view.gru.named_parameters())
+    d = view.hidden_size
+
+    def run(rows: list[Tensor], suffix: str) -> list[Tensor]:
+        w_ir, w_iz, w_in = weights[f"weight_ih_l0{suffix}"].split(d)
+        w_hr, w_hz, w_hn = weights[f"weight_hh_l0{suffix}"].split(d)
+        b_ir, b_iz, b_in = weights[f"bias_ih_l0{suffix}"].split(d)
+        b_hr, b_hz, b_hn = weights[f"bias_hh_l0{suffix}"].split(d)
+        h = torch.zeros(d)
+        states = []
+        for x in rows:
+            r = torch.sigmoid(w_ir @ x + b_ir + w_hr @ h + b_hr)
+            z = torch.sigmoid(w_iz @ x + b_iz + w_hz @ h + b_hz)
+            n = torch.tanh(w_in @ x + b_in + r * (w_hn @ h + b_hn))
+            h = (1 - z) * n + z * h
+            states.append(h)
+        return states
+
+    result = []
+    for sentence in words.vectors.split(LENGTHS):
+        forward = run(list(sentence), "")
+        backward = run(list(sentence.flip(0)), "_reverse")[::-1]
+        states = torch.stack([torch.cat(pair) for pair in zip(forward, backward, strict=True)])
+        result.append((states, torch.cat([forward[-1], backward[0]])))
+    return result
+
+
+def test_similarity_is_the_mean_state(view: BiGRUView, words: Words) -> None:
+    expected = torch.stack([states.mean(0) for states, _ in literal_states(view, words)])
+    torch.testing.assert_close(view.similarity_vector(words), expected)
+
+
+def test_transfer_is_max_mean_min_last(view: BiGRUView, words: Words) -> None:
+    rows = []
+    for states, last in literal_states(view, words):
+        columns = list(zip(*states.tolist(), strict=True))
+        rows.append(
+            [max(c) for c in columns] + [sum(c) / len(c) for c in columns] + [min(c) for c in columns] + last.tolist()
+        )
+    torch.testing.assert_close(view.transfer_vector(words), torch.tensor(rows))
+    assert view.widths == {"similarity": 10, "transfer": 40}
+
+
+@pytest.mark.parametrize("train_on", ["last", "mean"])
+def test_training_vector_and_the_phase_that_selects_it(words: Words, train_on: str, view: BiGRUView) -> None:
+    view.train_on = train_on  # type: ignore[assignment]
+    literal = literal_states(view, words)
+    expected = torch.stack([last if train_on == "last" else states.mean(0) for states, last in literal])
+    torch.testing.assert_close(view.train()({"words": words})["views"]["gru"], expected)
+    mean = torch.stack([states.mean(0) for states, _ in literal])
+    torch.testing.assert_close(view.eval()({"words": words})["views"]["gru"], mean)
+
+
+def test_initial_weights() -> None:
+    torch.manual_seed(0)
+    d = 200
+    gru = BiGRUView(100, d).gru
+    for suffix in ("", "_reverse"):
+        # He: a normal distribution with variance 2 / fan-in.
+        assert getattr(gru, f"weight_ih_l0{suffix}").std().item() == pytest.approx((2 / 100) ** 0.5, rel=0.02)
+        assert getattr(gru, f"weight_hh_l0{suffix}").std().item() == pytest.approx((2 / d) ** 0.5, rel=0.02)
+        bias = getattr(gru, f"bias_ih_l0{suffix}") + getattr(gru, f"bias_hh_l0{suffix}")
+        assert bias.tolist() == [1.0] * (2 * d) + [0.0] * d  # reset, update, candidate
+
+
+def test_saves_weights_that_lie_in_one_block_of_memory(view: BiGRUView, words: Words, tmp_path: Path) -> None:
+    """As they do on a GPU, where safetensors refuses them."""
+    block = torch.cat([parameter.detach().flatten() for parameter in view.parameters()])
+    start = 0
+    for parameter in view.parameters():
+        parameter.data = block[start : start + parameter.numel()].view(parameter.shape)
+        start += parameter.numel()
+    view.save(str(tmp_path))
+    loaded = BiGRUView.load(str(tmp_path)).eval()
+    assert torch.equal(loaded.transfer_vector(words), view.transfer_vector(words))
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["config.json", "model.safetensors"]
+
+
+def test_weights_are_readable_by_others(view: BiGRUView, tmp_path: Path) -> None:
+    view.save(str(tmp_path))
+    modes = {(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
+    assert len(modes) == 1, "the weights are as readable as the configuration"
