@@ -101,8 +101,9 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--eval-data", metavar="DIR", help="score STS-B validation of this folder during training")
 
     length = command.add_argument_group("length of training, one pass unless given")
-    length.add_argument("--epochs", type=_positive_float, metavar="N")
-    length.add_argument("--max-steps", type=_positive_int, metavar="N")
+    passes_or_steps = length.add_mutually_exclusive_group()
+    passes_or_steps.add_argument("--epochs", type=_positive_float, metavar="N")
+    passes_or_steps.add_argument("--max-steps", type=_positive_int, metavar="N")
     length.add_argument("--minutes", type=_positive_float, metavar="M")
     length.add_argument(
         "--checkpoint-minutes",
@@ -128,7 +129,11 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     method.add_argument("--clip-norm", type=_positive_float)
     method.add_argument("--max-train-length", type=_positive_int, metavar="WORDS")
     method.add_argument(
-        "--no-self", dest="include_self", action="store_false", default=None, help="a sentence is not its own neighbour"
+        "--no-self",
+        dest="include_self",
+        action="store_false",
+        default=None,
+        help="a sentence is not its own neighbour",
     )
     method.add_argument("--max-vocab", type=_positive_int, metavar="N", help="keep the most frequent words only")
     method.add_argument(
@@ -143,11 +148,14 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from accelerate import PartialState
+
     from .training import train
 
     values = {name: value for name, value in vars(options).items() if name not in ("run", "verbose")}
     train(values.pop("corpus"), values.pop("output"), **values)
-    print(f"the model is in {options.output}", file=sys.stderr)
+    if PartialState().is_main_process:
+        print(f"the model is in {options.output}", file=sys.stderr)
     return 0
 
 

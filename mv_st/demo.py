@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from .components import encode_transductive
+from .components import top_components
 from .corpus import load_corpus
 from .encoding import nearest
+from .files import check_new_directory
+from .modules.pc_removal import remove_components
 from .training import train
 from .vector_training import train_vectors
 
@@ -28,22 +30,27 @@ QUERIES = (
 )
 
 
-def run_demo(output: str | Path = "demo-model", minutes: float = 1.0, seed: int = 0) -> SentenceTransformer:
+def run_demo(
+    output: str | Path = "demo-model", minutes: float = 1.0, seed: int = 0, corpus: str | Path | None = None
+) -> SentenceTransformer:
     """Train on the bundled books and print what came of it.
 
     Args:
-        output: Folder of the model; replaced if it is there.
+        output: Folder of the model; an earlier model there is replaced.
         minutes: Time for training the two views.
         seed: Seed of weights and batch order.
+        corpus: Other text to train on, see `load_corpus`.
 
     Returns:
         The model.
     """
-    with as_file(files("mv_st") / "data" / "books.txt.xz") as path:
-        corpus = load_corpus(path)
+    check_new_directory(output, overwrite=(Path(output) / "training.json").exists())
+    with as_file(files("mv_st") / "data" / "books.txt.xz") as books:
+        sentences = load_corpus(corpus or books)
     # The last sentences are kept out of training: what the model does with them is what it has learnt.
-    seen = corpus.select(range(len(corpus) - CANDIDATES))
-    unseen = list(corpus.select(range(len(corpus) - CANDIDATES, len(corpus)))["sentence"])
+    candidates = min(CANDIDATES, len(sentences) // 5)
+    seen = sentences.select(range(len(sentences) - candidates))
+    unseen = list(sentences.select(range(len(seen), len(sentences)))["sentence"])
 
     _say(f"1. word vectors from {len(seen):,} sentences (fastText)")
     vectors = train_vectors(seen, dim=100, epochs=3)
@@ -52,15 +59,14 @@ def run_demo(output: str | Path = "demo-model", minutes: float = 1.0, seed: int 
         seen, output, vectors=vectors, preset="small", hidden_size=128, minutes=minutes, seed=seed, overwrite=True
     )
     _say("3. what it learnt")
-    sentences = list(dict.fromkeys(seen["sentence"]))
-    for query, matches in zip(QUERIES, nearest(model, sentences, QUERIES, top=3), strict=True):
+    for query, matches in zip(QUERIES, nearest(model, list(seen["sentence"]), QUERIES, top=3), strict=True):
         print(f"\n{query}")
         for score, sentence in matches:
             print(f"  {score:.2f}  {sentence}")
 
-    print(f"\nHow often one of {CANDIDATES:,} unseen sentences finds the sentence that follows it among the others:")
+    print(f"\nHow often one of {candidates:,} unseen sentences finds the sentence that follows it among the others:")
     trained = neighbour_recall(model.encode(unseen, show_progress_bar=False))
-    averaged = neighbour_recall(_averages(model, unseen))
+    averaged = neighbour_recall(averaged_vectors(model, unseen))
     print("                          first    in the first ten")
     print(f"  averaged word vectors   {averaged[0]:5.1%}    {averaged[1]:5.1%}")
     print(f"  the trained model       {trained[0]:5.1%}    {trained[1]:5.1%}")
@@ -85,19 +91,16 @@ def neighbour_recall(vectors: np.ndarray) -> tuple[float, float]:
     return float(np.mean(nearer == 0)), float(np.mean(nearer < 10))
 
 
-def _averages(model: SentenceTransformer, sentences: list[str]) -> np.ndarray:
-    """Plain averages of the same word vectors, with their first principal component removed, as the model does."""
-    from .model import build_model
+@torch.no_grad()
+def averaged_vectors(model: SentenceTransformer, sentences: list[str]) -> np.ndarray:
+    """Averages of the word vectors that the model reads, without their first principal component.
 
-    words = model[0]
-    vocabulary = sorted(words.tokenizer.get_vocab().items(), key=lambda item: item[1])[1:]
-    plain = build_model(
-        ([word for word, _ in vocabulary], words.vectors[1:].numpy()),
-        hidden_size=words.embedding_dimension // 2,
-        views=("linear",),
-    )
-    plain[1].linear.weight.data.copy_(torch.eye(words.embedding_dimension))
-    return encode_transductive(plain, sentences)
+    The component is that of these very sentences, which favours the averages: the model has to do with the one that
+    was estimated in training.
+    """
+    words: Any = model[0]
+    averages = words(words.preprocess(sentences))["words"].mean()
+    return remove_components(averages, top_components(averages, 1)).numpy()
 
 
 def _say(line: str) -> None:

@@ -54,6 +54,7 @@ def encode_file(
     kind = Path(output).suffix
     if kind not in (".npy", ".parquet"):
         raise UserError(f"{output}: vectors are written as .npy or .parquet")
+    options = _vector_options(model, view, representation)
     lines = read_lines(source)
     first = list(islice(lines, SENTENCES_PER_CHUNK))
     if not first:
@@ -68,7 +69,7 @@ def encode_file(
         def chunks() -> Iterator[tuple[list[str], np.ndarray]]:
             chunk = first
             while chunk:
-                yield chunk, encode(chunk, view=view, representation=representation)
+                yield chunk, encode(chunk, **options)
                 bar.update(len(chunk))
                 chunk = list(islice(lines, SENTENCES_PER_CHUNK))
 
@@ -100,7 +101,7 @@ def nearest(
     sentences = list(dict.fromkeys(sentences))
     if not sentences:
         raise UserError("no sentences to search in")
-    options = {"view": view, "representation": representation, "normalize_embeddings": True}
+    options = _vector_options(model, view, representation) | {"normalize_embeddings": True}
     wanted = model.encode(list(queries), **options, show_progress_bar=False)
     best: list[list[tuple[float, str]]] = [[] for _ in queries]
     with progress_bar(total=len(sentences), desc="encoding", unit="sentences") as bar:
@@ -114,6 +115,20 @@ def nearest(
     return best
 
 
+def _vector_options(model: SentenceTransformer, view: str | None, representation: str) -> dict[str, Any]:
+    """What to pass to `encode`, which other models than ours refuse, checked before any work is done."""
+    from .modules import ViewEnsemble
+
+    if view is None and representation == "similarity":
+        return {}
+    ensemble = model[-1]
+    if not isinstance(ensemble, ViewEnsemble):
+        raise UserError("this model has no views or representations to choose from; leave the choice out")
+    if view is not None and view not in ensemble.views:
+        raise UserError(f"this model has no view {view!r}; its views are {', '.join(ensemble.views)}")
+    return {"view": view, "representation": representation}
+
+
 @contextmanager
 def encoding_workers(model: SentenceTransformer, workers: int) -> Iterator[Any]:
     """A function that encodes a list of sentences, in this process or in several.
@@ -123,7 +138,7 @@ def encoding_workers(model: SentenceTransformer, workers: int) -> Iterator[Any]:
         workers: Number of processes; each gets its share of the cores.
 
     Yields:
-        `encode(sentences, view=..., representation=...)`.
+        `encode(sentences, **options)`, with options of `model.encode`.
     """
     if workers == 1:
         yield lambda sentences, **options: model.encode(
@@ -153,7 +168,7 @@ def encoding_workers(model: SentenceTransformer, workers: int) -> Iterator[Any]:
 
 
 def read_lines(source: str | Path) -> Iterator[str]:
-    """The lines of a text file, also `.gz` and `.xz`, or of standard input (`-`), without white space at their ends."""
+    """Read the lines of a text file (also `.gz`, `.xz`, `-` for standard input), without white space at their ends."""
     try:
         with _open(source) as stream:
             for number, raw in enumerate(stream, start=1):

@@ -58,7 +58,8 @@ class MultiViewLoss(nn.Module):
             or `"all"`. A model with one view compares it with itself.
         include_self: Whether a sentence is its own neighbour.
         gather_across_devices: Take the sentences of all processes as candidates; gradients then equal those of one
-            process with the whole batch.
+            process with the whole batch. Neighbours are always sentences of the same process: each has a run of its
+            own, as if the sentences of another process were of other documents, even if a document goes on there.
         blocks: Number of runs of consecutive sentences that the sampler puts into a batch.
 
     Example:

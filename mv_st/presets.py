@@ -6,6 +6,23 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from .errors import UserError
+from .model import VIEW_KINDS
+
+_CHOICES = {
+    "agreement": ("cross", "all", "within"),
+    "train_on": ("last", "mean"),
+    "weighting": ("none", "fixed", "learned"),
+}
+_LEAST = {
+    "hidden_size": 1,
+    "batch_size": 2,
+    "window": 0,
+    "blocks": 1,
+    "n_components": 0,
+    "power_iterations": 0,
+    "max_train_length": 1,
+    "max_seq_length": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,25 @@ class Settings:
     max_train_length: int = 40
     max_seq_length: int = 512
 
+    def __post_init__(self) -> None:
+        if not self.views or not set(self.views) <= set(VIEW_KINDS):
+            raise UserError(f"views must be one or more of {', '.join(VIEW_KINDS)}, not {', '.join(self.views)!r}")
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise UserError(
+                    f"{name} must be {', '.join(allowed[:-1])} or {allowed[-1]}, not {getattr(self, name)!r}"
+                )
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise UserError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name in ("temperature", "learning_rate", "clip_norm"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.window == 0 and not self.include_self:
+            raise UserError("window=0 leaves a sentence no neighbour but itself, which include_self=False excludes")
+        if self.batch_size % self.blocks:
+            raise UserError(f"a batch of {self.batch_size} sentences cannot be divided into {self.blocks} blocks")
+
     def to_dict(self) -> dict[str, Any]:
         """The settings in a form that JSON holds."""
         return asdict(self) | {"views": list(self.views)}
@@ -78,5 +114,6 @@ def settings_for(preset: str, **changes: Any) -> Settings:
         raise UserError(f"no setting {sorted(unknown)[0]!r}; the settings are {', '.join(sorted(known))}")
     changes = {name: value for name, value in changes.items() if value is not None}
     if "views" in changes:
-        changes["views"] = tuple(changes["views"])
+        views = changes["views"]
+        changes["views"] = tuple(views.split(",") if isinstance(views, str) else views)
     return replace(PRESETS[preset], **changes)

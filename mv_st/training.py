@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from accelerate import PartialState
-from safetensors.torch import load_file, save_file
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from .components import fit_components
 from .corpus import load_corpus
 from .errors import UserError
-from .files import check_new_directory, whole_directory
+from .files import whole_directory
 from .loss import LossCurves, MultiViewLoss
 from .model import build_model
 from .modules import FastTextEmbedding
 from .presets import Settings, settings_for
 from .sampler import ContiguousBatchSampler
-from .training_callbacks import CheckpointClock, Interruption, TimeBudget, TrainingProgress
+from .training_callbacks import CheckpointClock, Interruption, SamplerEpoch, TimeBudget, TrainingProgress
 from .training_record import versions, write_record
+from .training_run import MultiViewTrainer, TrainingRun, checkpoint_state
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
     from .vectors import WordVectors
+
+__all__ = ["Interrupted", "MultiViewTrainer", "train", "training_arguments"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,28 +44,6 @@ SENTENCES_FOR_COMPONENTS = 20_000
 SENTENCES_FOR_COUNTS = 1_000_000
 STEPS_BETWEEN_LOGS = 20
 STEPS_BETWEEN_EVALUATIONS = 500
-
-
-class MultiViewTrainer(SentenceTransformerTrainer):
-    """The stock trainer, with checkpoints that leave out the frozen word vectors.
-
-    A checkpoint of the stock trainer writes the whole embedding matrix again, 2.4 GB for two million words.
-    """
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        directory = Path(output_dir or self.args.output_dir)
-        directory.mkdir(parents=True, exist_ok=True)
-        save_file(_trained_weights(self.model), directory / "model.safetensors")
-
-    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
-        weights = load_file(Path(checkpoint_path) / "model.safetensors")
-        missing, unexpected = self.model.load_state_dict(weights, strict=False)
-        if unexpected or set(missing) != set(self.model.state_dict()) - set(weights):
-            raise UserError(f"the checkpoint {checkpoint_path} belongs to another model")
-
-
-def _trained_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("0.")}
 
 
 class Interrupted(UserError):
@@ -127,43 +107,57 @@ def train(
     chosen = settings_for(preset, **settings)
     limits = {"max_steps": max_steps, "epochs": epochs, "minutes": minutes}
     _check_limits(limits)
-    run = _Run(Path(output), resume=resume, overwrite=overwrite)
-    state = PartialState()
+    # The others wait while one process prepares everything, which may take longer than the usual half hour.
+    state = PartialState(cpu=_no_gpu(), timeout=timedelta(days=7))
+    run = TrainingRun(output)
     if state.is_main_process:
-        run.open({"preset": preset, "settings": chosen.to_dict(), "limits": limits, "seed": seed})
+        run.check(resume=resume, overwrite=overwrite)
     started = time.monotonic()
 
+    description: dict[str, Any] = {
+        "preset": preset,
+        "settings": chosen.to_dict(),
+        "seed": seed,
+        "limits": limits,
+        "vectors": _describe_vectors(vectors, max_vocab),
+        "processes": state.num_processes,
+        "gather_across_devices": gather_across_devices,
+    }
     with state.main_process_first():
         # One process reads and builds; the others find the result on disk.
-        sentences = corpus if _is_dataset(corpus) else load_corpus(
-            corpus, text_column=text_column, language=language, on_bad_line=on_bad_line  # type: ignore[arg-type]
-        )
+        sentences = _load_sentences(corpus, text_column, language, on_bad_line)
+        description["corpus"] = {"sources": _names(corpus), "sentences": len(sentences)}
         _check_size(sentences, chosen, state.num_processes)
-        if state.is_main_process and not run.initial.exists():
-            model = _build(sentences, vectors, chosen, seed, max_vocab)
-            with whole_directory(run.initial) as directory:
-                model.save_pretrained(str(directory), create_model_card=False)
-        model = SentenceTransformer(str(run.initial))
+        evaluator = None if eval_data is None else _evaluator(eval_data, sentences, chosen, seed)
+        if state.is_main_process:
+            if resume:
+                run.reopen(description)
+            else:
+                run.begin(_build(sentences, vectors, chosen, seed, max_vocab), description)
+        model = SentenceTransformer(str(run.untrained))
+    # Choosing examples for the model card is not worth its progress bar, which no setting switches off.
+    model.model_card_data.set_widget_examples = _no_examples  # type: ignore[method-assign]
     prepared = time.monotonic()
 
     history, steps = _run_trainer(
-        model, sentences, chosen, run, limits, seed, eval_data, minutes_between_checkpoints, gather_across_devices
+        model,
+        sentences,
+        chosen,
+        run,
+        limits,
+        seed,
+        evaluator,
+        minutes_between_checkpoints,
+        gather_across_devices,
+        run.last_checkpoint() if resume else None,
     )
     trained = time.monotonic()
     if state.is_main_process:
         sample = _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed)
         fit_components(model, sample, chosen.n_components, show_progress=True)
-        record = {
-            "preset": preset,
-            "settings": chosen.to_dict(),
-            "seed": seed,
-            "limits": limits,
-            "corpus": {
-                "sources": "dataset" if _is_dataset(corpus) else _names(corpus),
-                "sentences": len(sentences),
-            },
-            "vectors": _describe_vectors(vectors, model),
-            "processes": state.num_processes,
+        words: Any = model[0]
+        description["vectors"] |= {"words": words.vocab_size - 1, "dimension": words.embedding_dimension}
+        record = description | {
             "threads": torch.get_num_threads(),
             "steps": steps,
             "sentences_seen": steps * chosen.batch_size * state.num_processes,
@@ -177,19 +171,20 @@ def train(
             write_record(directory, record)
         run.close()
     state.wait_for_everyone()
-    return model
+    return model if state.is_main_process else SentenceTransformer(str(output))
 
 
 def _run_trainer(
     model: SentenceTransformer,
     sentences: Dataset,
     settings: Settings,
-    run: _Run,
+    run: TrainingRun,
     limits: dict[str, Any],
     seed: int,
-    eval_data: str | Path | None,
+    evaluator: Any,
     minutes_between_checkpoints: float,
     gather_across_devices: bool,
+    checkpoint: Path | None,
 ) -> tuple[list[dict[str, float]], int]:
     """Train a model in place; the log and the number of steps."""
     loss = MultiViewLoss(
@@ -207,13 +202,11 @@ def _run_trainer(
         max_steps=limits["max_steps"] or -1,
         # A time limit alone: enough passes for the clock to be what ends the run.
         num_train_epochs=limits["epochs"] or (1 if limits["minutes"] is None else 100_000),
-        eval_strategy="no" if eval_data is None else "steps",
+        eval_strategy="no" if evaluator is None else "steps",
         eval_steps=STEPS_BETWEEN_EVALUATIONS,
     )
-    evaluator = None if eval_data is None else _evaluator(eval_data, sentences, settings, seed)
     budget = None if limits["minutes"] is None else TimeBudget(limits["minutes"])
     interruption = Interruption()
-    processes = PartialState().num_processes
     trainer = MultiViewTrainer(
         model=model,
         args=arguments,
@@ -222,7 +215,8 @@ def _run_trainer(
         evaluator=evaluator,
         callbacks=[
             LossCurves(loss),
-            TrainingProgress(settings.batch_size * processes, budget),
+            SamplerEpoch(),
+            TrainingProgress(settings.batch_size * PartialState().num_processes, budget),
             CheckpointClock(minutes_between_checkpoints),
             interruption,
             *([budget] if budget is not None else []),
@@ -230,10 +224,17 @@ def _run_trainer(
     )
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
+    saved = None if checkpoint is None else checkpoint_state(checkpoint)
+    if saved is not None and (
+        saved.global_step >= saved.max_steps or (budget is not None and budget.used_until(saved) >= budget.minutes)
+    ):
+        # Interrupted after the last step: the trainer would add one more.
+        trainer._load_from_checkpoint(str(checkpoint))
+        return saved.log_history, saved.global_step
     inference_length = model.max_seq_length
     model.max_seq_length = settings.max_train_length
     with _quiet_truncation(), interruption:
-        trainer.train(resume_from_checkpoint=run.last_checkpoint())
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     model.max_seq_length = inference_length
     if interruption.happened:
         raise Interrupted(f"interrupted after {trainer.state.global_step} steps; go on with resume (--resume)")
@@ -260,57 +261,14 @@ def training_arguments(output_dir: str, settings: Settings, **changes: Any) -> S
         "save_strategy": "steps",
         "save_steps": 1_000_000_000,  # the clock decides, see CheckpointClock
         "save_total_limit": 2,
+        "use_cpu": _no_gpu(),  # several processes on a CPU find each other only if told that it is one
+        "ddp_broadcast_buffers": False,  # the word vectors are the same everywhere and never change
+        "ddp_find_unused_parameters": False,
         "dataloader_pin_memory": False,
         "disable_tqdm": True,
         "report_to": "none",
     }
     return SentenceTransformerTrainingArguments(output_dir, **(arguments | changes))
-
-
-class _Run:
-    """The folder of a run that is not finished: `<output>.run`, beside the folder that the model will be in.
-
-    Args:
-        output: Folder of the model.
-        resume: Whether to go on with an interrupted run.
-        overwrite: Whether to replace the model and forget an interrupted run.
-    """
-
-    def __init__(self, output: Path, resume: bool, overwrite: bool) -> None:
-        self.output, self.resume, self.overwrite = output, resume, overwrite
-        self.folder = output.with_name(output.name + ".run")
-        self.initial = self.folder / "initial"
-
-    def open(self, description: dict[str, Any]) -> None:
-        """Check that the run can start or go on, before any work is done."""
-        check_new_directory(self.output, overwrite=self.overwrite)
-        description = json.loads(json.dumps(description))
-        file = self.folder / "run.json"
-        if self.resume:
-            if not file.exists():
-                raise UserError(f"nothing to resume: there is no interrupted run in {self.folder}")
-            if json.loads(file.read_text(encoding="utf-8")) != description:
-                raise UserError(f"the interrupted run in {self.folder} has other settings; resume it with the same ones")
-            return
-        if file.exists() and not self.overwrite:
-            raise UserError(f"an interrupted run is in {self.folder}; resume it (--resume) or remove that folder")
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-        file.write_text(json.dumps(description, indent=2), encoding="utf-8")
-
-    def last_checkpoint(self) -> str | None:
-        """The newest checkpoint that was written to its end."""
-        if not self.resume:
-            return None
-        # The state is the last file of a checkpoint: without it the run was killed while writing.
-        whole = [path.parent for path in self.folder.glob("checkpoint-*/trainer_state.json") if path.stat().st_size]
-        if not whole:
-            return None
-        return str(max(whole, key=lambda path: int(path.name.split("-")[1])))
-
-    def close(self) -> None:
-        """Remove the folder; the model is in its place."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _build(
@@ -376,18 +334,25 @@ def _evaluator(eval_data: str | Path, sentences: Dataset, settings: Settings, se
 
 def _check_limits(limits: dict[str, Any]) -> None:
     for name, value in limits.items():
-        if value is not None and value <= 0:
-            raise UserError(f"{name} must be positive, not {value}")
+        if value is not None and not value > 0:
+            raise UserError(f"{name} must be above 0, not {value}")
+    if limits["max_steps"] is not None and limits["epochs"] is not None:
+        raise UserError("give max_steps or epochs, not both")
 
 
 def _check_size(sentences: Dataset, settings: Settings, processes: int) -> None:
-    if settings.batch_size % settings.blocks:
-        raise UserError(f"a batch of {settings.batch_size} cannot be divided into {settings.blocks} blocks")
     if len(sentences) < settings.batch_size * processes:
+        each = f" for each of {processes} processes" if processes > 1 else ""
         raise UserError(
-            f"the corpus has {len(sentences)} sentences, fewer than one batch of {settings.batch_size} "
-            f"for each of {processes} processes; give more text or a smaller batch size"
+            f"the corpus has {len(sentences)} sentences, too few for one batch of {settings.batch_size}{each}: "
+            "give more text, or choose a smaller batch size"
         )
+
+
+def _load_sentences(corpus: Any, text_column: str | None, language: str | None, on_bad_line: Any) -> Dataset:
+    if _is_dataset(corpus):
+        return corpus
+    return load_corpus(corpus, text_column=text_column, language=language, on_bad_line=on_bad_line)
 
 
 def _is_dataset(corpus: Any) -> bool:
@@ -397,22 +362,38 @@ def _is_dataset(corpus: Any) -> bool:
 
 
 def _names(corpus: Any) -> list[str]:
+    if _is_dataset(corpus):
+        return ["dataset"]
     sources = [corpus] if isinstance(corpus, (str, Path)) else list(corpus)
-    return [os.path.basename(str(source)) for source in sources]
+    return [os.path.basename(os.path.normpath(source)) for source in sources]
 
 
-def _describe_vectors(vectors: Any, model: SentenceTransformer) -> dict[str, Any]:
-    source = "trained on the corpus (fastText)" if vectors is None else "given"
-    if isinstance(vectors, (str, Path)):
-        source = os.path.basename(str(vectors))
-    return {"source": source, "words": model[0].vocab_size - 1, "dimension": model[0].embedding_dimension}
+def _describe_vectors(vectors: WordVectors | str | Path | None, max_vocab: int | None) -> dict[str, Any]:
+    if vectors is None:
+        return {"source": "trained on the corpus (fastText)", "max_vocab": max_vocab}
+    if not isinstance(vectors, (str, Path)):
+        return {"source": f"{len(vectors)} x {vectors.dim} in memory", "max_vocab": max_vocab}
+    path = Path(vectors)
+    if not path.is_file():
+        raise UserError(f"{path}: {'a folder, not a file of word vectors' if path.is_dir() else 'no such file'}")
+    return {"source": path.name, "bytes": path.stat().st_size, "max_vocab": max_vocab}
 
 
-class _quiet_truncation:  # noqa: N801 - used as a context manager
+def _no_gpu() -> bool:
+    return not torch.cuda.is_available()
+
+
+def _no_examples(dataset: Any) -> None:
+    """In place of the host library's choice of examples for the model card."""
+
+
+@contextmanager
+def _quiet_truncation() -> Iterator[None]:
     """Training cuts long sentences as a matter of course: no warning about it."""
-
-    def __enter__(self) -> None:
-        logging.getLogger("mv_st.modules.fasttext_embedding").setLevel(logging.ERROR)
-
-    def __exit__(self, *exc: object) -> None:
-        logging.getLogger("mv_st.modules.fasttext_embedding").setLevel(logging.NOTSET)
+    module_logger = logging.getLogger("mv_st.modules.fasttext_embedding")
+    level = module_logger.level
+    module_logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        module_logger.setLevel(level)

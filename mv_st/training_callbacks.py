@@ -1,4 +1,8 @@
-"""What happens around the steps of a training run: progress, checkpoints by the clock, a time budget, interruption."""
+"""What happens around the steps of a training run: progress, checkpoints by the clock, a time budget, interruption.
+
+Where training runs in several processes, all of them have to save and stop at the same step: what one process wants,
+all do.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,22 @@ import time
 from types import FrameType
 from typing import Any
 
+import torch
+from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-MINUTES_BETWEEN_CHECKPOINTS = 5.0
 SECONDS_BETWEEN_LINES = 15.0
+SECONDS_OF_ONE_INTERRUPTION = 1.0
+
+
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set in this or in another process; all processes have to ask at the same time."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return flag
+    flags = torch.tensor(int(flag), device=PartialState().device)
+    torch.distributed.all_reduce(flags, torch.distributed.ReduceOp.MAX)
+    return bool(flags)
 
 
 class TrainingProgress(TrainerCallback):
@@ -53,7 +68,8 @@ class TrainingProgress(TrainerCallback):
             self._last_line = time.monotonic()
             where = f"step {state.global_step:,}"
             where += f"/{state.max_steps:,}" if self.time_budget is None else f", {self.time_budget}"
-            print(f"training: {where}, {self._speed(state):,.0f} sentences/s{self._numbers}", file=sys.stderr, flush=True)
+            line = f"training: {where}, {self._speed(state):,.0f} sentences/s{self._numbers}"
+            print(line, file=sys.stderr, flush=True)
 
     def on_log(
         self,
@@ -88,15 +104,20 @@ class CheckpointClock(TrainerCallback):
         minutes: Time between checkpoints.
     """
 
-    def __init__(self, minutes: float = MINUTES_BETWEEN_CHECKPOINTS) -> None:
+    def __init__(self, minutes: float) -> None:
         self.seconds = 60 * minutes
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Start the clock."""
         self._last = time.monotonic()
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Ask for a checkpoint when it is time."""
-        if time.monotonic() - self._last >= self.seconds:
+        if any_process(time.monotonic() - self._last >= self.seconds):
             control.should_save = True
             self._last = time.monotonic()
 
@@ -126,15 +147,20 @@ class TimeBudget(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Start the clock."""
-        saved = state.stateful_callbacks.get(type(self).__name__, {})
-        self.used_before = saved.get("attributes", {}).get("used_before", 0.0) if state.global_step else 0.0
+        self.used_before = self.used_until(state) if state.global_step else 0.0
         self._start = time.monotonic()
+
+    @classmethod
+    def used_until(cls, state: TrainerState) -> float:
+        """Minutes used when a checkpoint was written, from the trainer's state in it."""
+        return state.stateful_callbacks[cls.__name__]["attributes"]["used_before"]
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Stop when the time is up."""
-        if self.used >= self.minutes:
+        """Save and stop when the time is up."""
+        if any_process(self.used >= self.minutes):
+            control.should_save = True
             control.should_training_stop = True
 
     def __str__(self) -> str:
@@ -142,7 +168,9 @@ class TimeBudget(TrainerCallback, ExportableState):
 
 
 class Interruption(TrainerCallback):
-    """On Ctrl-C or SIGTERM, finishes the step, saves a checkpoint and stops. A second Ctrl-C stops at once.
+    """On Ctrl-C or SIGTERM, finishes the step, saves a checkpoint and stops. A later second one stops at once.
+
+    Used as a context around the training, in which it handles the signals.
 
     Attributes:
         happened: Whether training was interrupted.
@@ -150,6 +178,7 @@ class Interruption(TrainerCallback):
 
     def __init__(self) -> None:
         self.happened = False
+        self._since = 0.0
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -166,14 +195,43 @@ class Interruption(TrainerCallback):
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.happened:
-            raise KeyboardInterrupt
-        self.happened = True
-        print("\ninterrupted: saving a checkpoint", file=sys.stderr, flush=True)
+            # A process that was started by torchrun gets Ctrl-C twice: from the terminal and from torchrun.
+            if time.monotonic() - self._since > SECONDS_OF_ONE_INTERRUPTION:
+                raise KeyboardInterrupt
+            return
+        self._note()
+        if PartialState().is_main_process:
+            print("\ninterrupted: saving a checkpoint", file=sys.stderr, flush=True)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Save and stop, if asked to."""
-        if self.happened:
+        if any_process(self.happened):
+            self._note()
             control.should_save = True
             control.should_training_stop = True
+
+    def _note(self) -> None:
+        self.happened, self._since = True, time.monotonic()
+
+
+class SamplerEpoch(TrainerCallback):
+    """Tells the batch sampler the epoch, so that a run resumed in a later epoch goes on with the batches of that one.
+
+    The trainer does the same, but through two wrappers at most, and in a run of several processes there are three.
+    """
+
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Find the innermost batch sampler and set its epoch."""
+        sampler = train_dataloader.batch_sampler
+        while (inner := getattr(sampler, "batch_sampler", None)) is not None:
+            sampler = inner
+        sampler.set_epoch(int(state.epoch or 0))
