@@ -72,5 +72,10 @@ def test_a_model_asks_for_a_version_that_this_one_is() -> None:
     assert importlib.metadata.version("mv-st") == mv_st.__version__
 
 
+def test_uses_no_deprecated_place_of_the_host() -> None:
+    for file in Path(mv_st.__file__).parent.rglob("*.py"):
+        assert "sentence_transformers.models" not in file.read_text(encoding="utf-8"), file
+
+
 def test_is_typed() -> None:
     assert Path(mv_st.__file__).with_name("py.typed").exists()

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from ..errors import UserError
 from ..subwords import SubwordTable
-from ..vectors import WordVectors
+from ..vectors import WordVectors, load_vectors
 from .weights import hub_arguments, save_config_and_weights
 from .word_tokenizer import MEMO_CHARACTERS, UNKNOWN, UNKNOWN_ID, WordLookup, build_tokenizer
 from .words import Words
@@ -299,8 +299,6 @@ def _as_word_vectors(
     want_subwords: bool,
 ) -> WordVectors:
     if isinstance(vectors, (str, Path)):
-        from ..vectors import load_vectors  # only here: it brings the file readers with it
-
         return load_vectors(vectors, max_vocab=max_vocab, dtype=dtype or "float32", subwords=want_subwords)
     if isinstance(vectors, tuple):
         words, matrix = vectors

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import save_file
 from sentence_transformers.base.modules import Module
-from torch import Tensor
 
 from ..errors import UserError
 
@@ -37,15 +36,10 @@ def save_config_and_weights(module: Module, output_path: str, safe_serialization
         raise UserError("mv_st models are saved as safetensors, never as pickle; leave safe_serialization out")
     module.save_config(output_path)
     weights = os.path.join(output_path, "model.safetensors")
-    save_file({name: _own_memory(tensor) for name, tensor in module.state_dict().items()}, weights)
+    # Not the host's save_torch_weights: it refuses a GRU from a GPU, where all its weights lie in one block of memory.
+    save_file({name: tensor.cpu().contiguous() for name, tensor in module.state_dict().items()}, weights)
     # safetensors makes files that only their owner can read.
     shutil.copymode(os.path.join(output_path, module.config_file_name), weights)
-
-
-def _own_memory(tensor: Tensor) -> Tensor:
-    """Copy a tensor only if it is elsewhere or a part of another one, as the weights of a GRU are on a GPU."""
-    tensor = tensor.cpu().contiguous()
-    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
 def hub_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ _NEGATION = r"(?i:n't)(?![\p{L}\p{M}\p{N}])"
 _BEFORE_NEGATION = r"\p{L}+?(?=(?i:n't)(?![\p{L}\p{M}\p{N}]))"
 
 MEMO_CHARACTERS = 8_000_000
-"""Number of characters in distinct space-separated chunks remembered before the memo starts afresh (about 200 MB)."""
+"""Number of characters in distinct space-separated chunks remembered before the memo starts afresh (about 150 MB)."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 

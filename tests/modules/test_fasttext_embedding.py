@@ -194,8 +194,9 @@ class TestCopies:
         copied = pickle.loads(pickle.dumps(module)) if how == "pickle" else copy.deepcopy(module)
         np.testing.assert_array_equal(vector_of(copied, text), expected)
 
-    def test_do_not_carry_the_memo(self, vectors: WordVectors) -> None:
-        module = FastTextEmbedding(vectors)
+    @pytest.mark.parametrize("oov", ["zero", "subword"])
+    def test_do_not_carry_the_memo(self, fasttext_file: tuple[Path, Any], oov: Any) -> None:
+        module = FastTextEmbedding(fasttext_file[0], oov=oov)
         fresh = len(pickle.dumps(module))
         module.preprocess([f"word{i}" for i in range(1000)])
         assert len(pickle.dumps(module)) == fresh

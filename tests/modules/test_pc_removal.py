@@ -47,6 +47,13 @@ class TestInTraining:
         angle = torch.linalg.svd(vectors, full_matrices=False).Vh[0] @ top_component(vectors, 10)
         assert angle.abs() > 0.999
 
+    @pytest.mark.parametrize("shape", [(3, 200_000), (200_000, 3)], ids=str)
+    def test_uses_the_smaller_gram_matrix(self, shape: tuple[int, int]) -> None:
+        """The larger one would need 160 GB."""
+        vectors = batch(shape[0], width=shape[1])
+        expected = torch.linalg.svd(vectors, full_matrices=False).Vh[0]
+        assert (top_component(vectors, 30) @ expected).abs() > 0.999
+
     def test_each_view_on_its_own(self) -> None:
         widths = {name: {"similarity": WIDTH, "transfer": WIDTH} for name in ("a", "b")}
         views = {"a": batch(30, seed=1), "b": batch(30, seed=2)}
