@@ -30,7 +30,7 @@ from .vectors import WordVectors
 
 logger = logging.getLogger(__name__)
 
-_BLOCK_BYTES = 1 << 19  # what is computed from a block stays within the cache of a core
+_BLOCK_BYTES = 2 << 20
 _LONGEST_LINE = 64 << 20
 _MOST_THREADS = 8
 _BEST_GZIP_RATIO = 1032
@@ -118,7 +118,7 @@ def _blocks(path: Path, stream: IO[bytes]) -> Iterator[_Block]:
         if cut:
             block = _Block(rest + chunk[:cut], line)
             yield block
-            line += block.data.count(b"\n")
+            line += _count_lines(block.data)
             rest = b""
         rest += chunk[cut:]
         if len(rest) > _LONGEST_LINE:
@@ -127,6 +127,10 @@ def _blocks(path: Path, stream: IO[bytes]) -> Iterator[_Block]:
             )
     if rest:
         yield _Block(rest + b"\n", line)
+
+
+def _count_lines(data: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")))  # faster than bytes.count
 
 
 def _layout(path: Path, blocks: Iterator[_Block]) -> tuple[int | None, int, _Block]:
@@ -157,7 +161,7 @@ def _expected_rows(path: Path, first: _Block, promised: int | None, dim: int) ->
     if promised is not None:
         most_bytes = size * (_BEST_GZIP_RATIO if path.suffix == ".gz" else 1)
         return min(promised, most_bytes // (2 * dim + 1) + 1)
-    bytes_per_line = len(first.data) / max(1, first.data.count(b"\n"))
+    bytes_per_line = len(first.data) / _count_lines(first.data)
     return int(size / bytes_per_line * 1.02) + 1
 
 
@@ -231,13 +235,16 @@ def _gaps(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     The first gap lies at the very start and may be empty.
     """
     characters = np.frombuffer(data, dtype=np.uint8)
-    is_gap = characters <= 32
-    if np.count_nonzero(characters < 32) != data.count(b"\n"):  # rare: tabs, carriage returns, control characters
-        is_gap = np.isin(characters, list(_SPACES + b"\n"))
-    changes = np.flatnonzero(is_gap[1:] != is_gap[:-1]) + 1
-    start = [0] if is_gap[0] else [0, 0]
-    gaps = np.concatenate((start, changes, [len(data)])).astype(np.int32).reshape(-1, 2)
     newlines = np.flatnonzero(characters == ord("\n"))
+    is_gap = characters <= 32
+    if np.count_nonzero(characters < 32) != len(newlines):  # rare: tabs, carriage returns, control characters
+        is_gap = np.isin(characters, list(_SPACES + b"\n"))
+    changes = np.flatnonzero(is_gap[1:] != is_gap[:-1])
+    n_leading = 1 if is_gap[0] else 2
+    borders = np.zeros(n_leading + len(changes) + 1, dtype=np.int32)
+    np.add(changes, 1, out=borders[n_leading:-1], casting="same_kind")
+    borders[-1] = len(data)
+    gaps = borders.reshape(-1, 2)
     ends_line = np.unique(np.searchsorted(gaps[:, 0], newlines, side="right") - 1)
     return gaps, ends_line[ends_line > 0]
 
