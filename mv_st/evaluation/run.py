@@ -1,0 +1,191 @@
+"""Evaluate models on similarity and transfer tasks: what `mv-st evaluate` and the benchmarks call."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mv_st.errors import UserError
+
+from .data import check_data_dir
+from .encoder import Components, EvaluationEncoder
+from .registry import select_tasks
+from .results import EvaluationResults, Failure, ModelScores
+from .rng import preserved_rng_state
+from .task import FileTask, TaskNotFoundError
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
+
+Model = "SentenceTransformer | str | Path"
+
+
+def evaluate(
+    models: Any,
+    data_dir: str | Path | None = None,
+    tasks: Iterable[str | type[FileTask]] | None = None,
+    components: Components = "stored",
+    n_components: int | None = None,
+    view: str | None = None,
+    seed: int = 1111,
+    batch_size: int = 128,
+) -> EvaluationResults:
+    """Score one or more models.
+
+    Tasks whose data is not there are named in `missing`, what cannot be scored in `failed`; all others run.
+
+    Args:
+        models: A SentenceTransformer, a path or hub id, a list of these, or a mapping from names to these.
+        data_dir: Folder with one folder per task; None takes the public datasets from the hub.
+        tasks: Names (`"sts12"`), groups (`"sts"`, `"transfer"`), or task classes of your own; all if not given.
+        components: Principal components that mv_st models remove: `"stored"`, `"transductive"` (fitted on the
+            sentences of the task, each side on its own, as the paper's evaluation does) or `"transductive-joint"`.
+        n_components: How many to fit in the transductive modes; 1 if not given.
+        view: Evaluate one view of an mv_st model alone.
+        seed: Seed of the folds; SentEval's if not given.
+        batch_size: Sentences per forward pass.
+
+    Returns:
+        The results: `to_markdown()`, `save("results.json")`.
+
+    Example:
+        ```python
+        from mv_st.evaluation import evaluate
+
+        results = evaluate("my-model", "data/eval", tasks=["sts12", "mr"])
+        print(results.to_markdown())
+        ```
+    """
+    if n_components is not None and components == "stored":
+        raise UserError("n_components applies to transductive components; stored ones are in the model")
+    folder = None if data_dir is None else check_data_dir(data_dir)
+    with preserved_rng_state():  # mteb seeds the global generators
+        found, missing = _find_tasks(select_tasks(tasks), folder, seed)
+        failed: list[Failure] = []
+        scores = []
+        for name, model in _named(models).items():
+            try:
+                encoder = EvaluationEncoder(_load(model, name), name, components, n_components or 1, view, batch_size)
+            except UserError as error:
+                failed.append(Failure("all tasks", str(error), name))
+                logger.info("%s", failed[-1])
+                continue
+            scores.append(_evaluate_model(encoder, [task(folder, seed=seed) for task in found], failed))
+    settings = {
+        "components": components,
+        "n_components": n_components or 1 if components != "stored" else None,
+        "seed": seed,
+        "tasks": [task.task_name for task in found],
+        "versions": _versions(),
+    }
+    return EvaluationResults(scores, missing, failed, settings)
+
+
+def _find_tasks(
+    wanted: Sequence[type[FileTask]], folder: Path | None, seed: int
+) -> tuple[list[type[FileTask]], dict[str, str]]:
+    found, missing = [], {}
+    for task in wanted:
+        try:
+            task(folder, seed=seed)
+        except TaskNotFoundError as error:
+            missing[task.task_name] = str(error)
+            logger.info("%s", error)
+        else:
+            found.append(task)
+    return found, missing
+
+
+def _evaluate_model(encoder: EvaluationEncoder, tasks: Sequence[FileTask], failed: list[Failure]) -> ModelScores:
+    import mteb
+
+    result = ModelScores(encoder.name, encoder.component_mode, encoder.view)
+    for task in tasks:
+        logger.info("%s: %s", encoder.name, task.task_name)
+        started = time.perf_counter()
+        try:
+            task.load_data(skip_broken=True)
+            with _quiet_mteb():
+                # No cache: it could return the scores of another model, data set or version.
+                outcome = mteb.evaluate(encoder, task, cache=None, show_progress_bar=False, co2_tracker=False)
+            result.tasks[task.task_name] = task.collect(outcome.task_results[0])
+        except UserError as error:
+            if not task.failed:
+                task.failed[""] = str(error)
+        result.seconds[task.task_name] = round(time.perf_counter() - started, 2)
+        for part, message in task.failed.items():
+            failed.append(Failure(f"{task.task_name}/{part}" if part else task.task_name, message, encoder.name))
+            logger.info("%s", failed[-1])
+        if task.data_loaded:
+            task.unload_data()
+    return result
+
+
+def _named(models: Any) -> dict[str, Any]:
+    """Give every model a name of its own."""
+    if isinstance(models, Mapping):
+        return dict(models)
+    named: dict[str, Any] = {}
+    for model in models if isinstance(models, list | tuple) else [models]:
+        base = name = _default_name(model)
+        number = 1
+        while name in named:
+            number += 1
+            name = f"{base} ({number})"
+        named[name] = model
+    if not named:
+        raise UserError("no models to evaluate")
+    return named
+
+
+def _default_name(model: Any) -> str:
+    if isinstance(model, str | Path):
+        # A folder is called by its last two parts at most, a hub id as it is.
+        path = Path(model)
+        return path.resolve().name if path.exists() else str(model)
+    card = getattr(model, "model_card_data", None)
+    return getattr(card, "model_name", None) or getattr(card, "model_id", None) or "model"
+
+
+def _load(model: Any, name: str) -> SentenceTransformer:
+    if not isinstance(model, str | Path):
+        return model
+    from sentence_transformers import SentenceTransformer
+
+    import mv_st  # noqa: F401  makes our modules known to sentence-transformers
+
+    try:
+        return SentenceTransformer(str(model))
+    except Exception as error:  # whatever a broken folder or an unreachable hub may raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"cannot load model {model}: {reason}") from error
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("mv-st", "sentence-transformers", "mteb", "torch", "numpy", "scikit-learn"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@contextmanager
+def _quiet_mteb() -> Iterator[None]:
+    """Mteb logs every step; we say what matters ourselves."""
+    log = logging.getLogger("mteb")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
