@@ -15,8 +15,10 @@ Where the time goes, and what is done about it:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import mmap
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -185,6 +187,19 @@ class _Tape(NamedTuple):
     states: Tensor  # (T, d)
 
 
+def _new_tape(words: int, d: int, dtype: torch.dtype) -> _Tape:
+    """An empty tape, on huge pages where Linux offers them: touching 100 MB page by page costs 20,000 page faults."""
+    size = words * 5 * d
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory = mmap.mmap(-1, size * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        values = torch.frombuffer(memory, dtype=dtype)
+    else:
+        values = torch.empty(size, dtype=dtype)
+    return _Tape(values[: words * 4 * d].view(words, 4 * d), values[words * 4 * d :].view(words, d))
+
+
 def _forward_direction(
     direction: int,
     schedule: _Schedule,
@@ -207,15 +222,19 @@ def _forward_direction(
     # computes sigmoid three times as fast as tanh.
     input_weight = torch.cat([2 * weight_ih[2 * d :], weight_ih[: 2 * d]]).t()
     bias = torch.cat([2 * bias_ih[2 * d :], bias_ih[: 2 * d] + bias_hh[: 2 * d], bias_hh[2 * d :]])
-    recurrent_weight = weight_hh.t().contiguous()
+    recurrent_weight = weight_hh.t()
+    if len(rows) > 2 * CHUNK_WORDS:  # 3 % faster products, once there are enough of them to pay for the copy
+        recurrent_weight = recurrent_weight.contiguous()
     minus_one = tokens.new_tensor(-1.0)
     if index is not None:
         projected = bias.repeat(len(tokens), 1)  # (distinct words, 4d)
         projected[:, : 3 * d].addmm_(tokens, input_weight)
         rows_of_projected = index[rows]
 
-    size = len(rows) if keep_tape else schedule.most_words
-    tape = _Tape(tokens.new_empty(size, 4 * d), tokens.new_empty(size, d))
+    if keep_tape:
+        tape = _new_tape(len(rows), d, tokens.dtype)
+    else:  # one chunk at a time
+        tape = _Tape(tokens.new_empty(schedule.most_words, 4 * d), tokens.new_empty(schedule.most_words, d))
     sentences = schedule.batch_sizes[0]
     total = tokens.new_zeros(sentences, d)
     final = tokens.new_empty(sentences, d)

@@ -21,16 +21,20 @@ LENGTHS = {
     "one word": [1],
     "all of length one": [1, 1, 1, 1],
     "equal": [4, 4, 4],
-    "one long": [1, 1, 512, 1, 1],
 }
 
 
-@pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"], autouse=True)
+@pytest.fixture(autouse=True)
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The number of threads of torch: 2, unless a test asks for others."""
     before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
+    number = getattr(request, "param", 2)
+    torch.set_num_threads(number)
+    yield number
     torch.set_num_threads(before)
+
+
+with_1_2_and_4_threads = pytest.mark.parametrize("threads", [1, 2, 4], indirect=True)
 
 
 @pytest.fixture(params=[4, 1024], ids=["small chunks", "one chunk"])
@@ -107,6 +111,7 @@ def test_follows_the_gate_equations(implementation: Callable[..., tuple[Tensor, 
         assert_close(actual, expected)
 
 
+@with_1_2_and_4_threads
 @pytest.mark.usefixtures("_chunks")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
@@ -119,6 +124,24 @@ def test_equals_the_reference(lengths: list[int], dtype: torch.dtype) -> None:
         expected_grads = gradients(reference_bidirectional_gru, case, outputs)
         for actual, expected in zip(gradients(bidirectional_gru, case, outputs), expected_grads, strict=True):
             assert_close(actual, expected)
+
+
+def test_one_long_sentence_among_short_ones() -> None:
+    case = make_case([1, 1, 512, 1, 1])
+    expected_grads = gradients(reference_bidirectional_gru, case, "states and last")
+    for actual, expected in zip(gradients(bidirectional_gru, case, "states and last"), expected_grads, strict=True):
+        assert_close(actual, expected)
+
+
+def test_many_words_at_full_width() -> None:
+    torch.manual_seed(0)
+    gru = nn.GRU(300, 64, bidirectional=True)
+    lengths = torch.randint(1, 30, (200,))
+    assert lengths.sum() > 2 * gru_kernel.CHUNK_WORDS
+    case = torch.randn(int(lengths.sum()), 300), lengths, gru
+    expected_grads = gradients(reference_bidirectional_gru, case, "last")
+    for actual, expected in zip(gradients(bidirectional_gru, case, "last"), expected_grads, strict=True):
+        assert_close(actual, expected)
 
 
 @pytest.mark.usefixtures("_chunks")
@@ -194,7 +217,7 @@ def test_frozen_tokens_and_parameters_get_no_gradient() -> None:
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_keeps_nothing_for_a_backward_pass_that_cannot_come(mode: Callable[[], torch.no_grad]) -> None:
-    tokens, lengths, gru = make_case(LENGTHS["one long"])
+    tokens, lengths, gru = make_case(LENGTHS["mixed"])
     saved: list[Tensor] = []
     with mode(), torch.autograd.graph.saved_tensors_hooks(saved.append, lambda x: x):
         states, last = bidirectional_gru(tokens, lengths, gru)
@@ -224,6 +247,7 @@ def test_autocast_does_not_change_the_result() -> None:
     assert all(map(torch.equal, actual, expected))
 
 
+@with_1_2_and_4_threads
 def test_is_deterministic() -> None:
     torch.manual_seed(0)
     gru = nn.GRU(50, 64, bidirectional=True)
@@ -252,6 +276,7 @@ def test_a_sentence_does_not_depend_on_its_neighbours() -> None:
             start += length
 
 
+@with_1_2_and_4_threads
 def test_leaves_the_number_of_threads_alone(threads: int) -> None:
     case = make_case(LENGTHS["mixed"])
     bidirectional_gru(*case)[0].sum().backward()
