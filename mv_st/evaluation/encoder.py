@@ -37,7 +37,8 @@ class EvaluationEncoder:
         components: Where the principal components come from that an mv_st model removes: `"stored"` in the model (what
             a user of the model gets), or fitted on the sentences of the task, `"transductive"` each side and split on
             its own (as the paper's evaluation does) or `"transductive-joint"` on all of a dataset at once.
-        n_components: Number of components to fit in the two transductive modes.
+        n_components: Number of components to fit in the two transductive modes; as many as the model stores if not
+            given.
         view: Evaluate one view of an mv_st model alone.
         batch_size: Sentences per forward pass.
         cache_bytes: Memory for vectors that may be asked for again.
@@ -48,7 +49,7 @@ class EvaluationEncoder:
         model: SentenceTransformer,
         name: str,
         components: Components = "stored",
-        n_components: int = 1,
+        n_components: int | None = None,
         view: str | None = None,
         batch_size: int = 128,
         cache_bytes: int = CACHE_BYTES,
@@ -63,7 +64,11 @@ class EvaluationEncoder:
         self.model = model
         self.name = name
         self.components = components
-        self.n_components = n_components
+        if n_components is None and self.is_multi_view:
+            from mv_st.components import removal_module
+
+            n_components = removal_module(model).n_components
+        self.n_components = n_components or 0
         self.view = view
         self.batch_size = batch_size
         self._cache = _VectorCache(cache_bytes)

@@ -48,7 +48,7 @@ def evaluate(
         tasks: Names (`"sts12"`), groups (`"sts"`, `"transfer"`), or task classes of your own; all if not given.
         components: Principal components that mv_st models remove: `"stored"`, `"transductive"` (fitted on the
             sentences of the task, each side on its own, as the paper's evaluation does) or `"transductive-joint"`.
-        n_components: How many to fit in the transductive modes; 1 if not given.
+        n_components: How many to fit in the transductive modes; as many as the model stores if not given.
         view: Evaluate one view of an mv_st model alone.
         seed: Seed of the folds; SentEval's if not given.
         batch_size: Sentences per forward pass.
@@ -73,7 +73,7 @@ def evaluate(
         scores = []
         for name, model in _named(models).items():
             try:
-                encoder = EvaluationEncoder(_load(model, name), name, components, n_components or 1, view, batch_size)
+                encoder = EvaluationEncoder(_load(model, name), name, components, n_components, view, batch_size)
             except UserError as error:
                 failed.append(Failure("all tasks", str(error), name))
                 logger.info("%s", failed[-1])
@@ -81,7 +81,7 @@ def evaluate(
             scores.append(_evaluate_model(encoder, [task(folder, seed=seed) for task in found], failed))
     settings = {
         "components": components,
-        "n_components": n_components or 1 if components != "stored" else None,
+        "n_components": n_components,
         "seed": seed,
         "tasks": [task.task_name for task in found],
         "versions": _versions(),

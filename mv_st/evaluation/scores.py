@@ -65,8 +65,9 @@ def correlate(gold: ArrayLike, predicted: ArrayLike) -> Correlation:
         UserError: One side is constant or has fewer than two values, so that no correlation exists.
 
     Example:
-        >>> correlate([0.0, 1.0, 2.0, 5.0], [0.0, 0.1, 0.2, 0.3])
-        Correlation(pearson=0.956..., spearman=1.0, n=4)
+        >>> score = correlate([0.0, 1.0, 2.0, 5.0], [0.0, 0.1, 0.2, 0.3])
+        >>> round(score.pearson, 3), round(score.spearman, 3), score.n
+        (0.956, 1.0, 4)
     """
     from scipy.stats import rankdata
 
