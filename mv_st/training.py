@@ -154,7 +154,7 @@ def train(
     trained = time.monotonic()
     if state.is_main_process:
         sample = _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed)
-        fit_components(model, sample, chosen.n_components, show_progress=True)
+        fit_components(model, sample, chosen.n_components, whitening=chosen.whitening, show_progress=True)
         words: Any = model[0]
         description["vectors"] |= {"words": words.vocab_size - 1, "dimension": words.embedding_dimension}
         record = description | {
@@ -237,6 +237,7 @@ def _run_trainer(
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     model.max_seq_length = inference_length
     if interruption.happened:
+        PartialState().wait_for_everyone()  # a launcher ends all processes as soon as one of them has failed
         raise Interrupted(f"interrupted after {trainer.state.global_step} steps; go on with resume (--resume)")
     return trainer.state.log_history, trainer.state.global_step
 
@@ -300,6 +301,7 @@ def _build(
         weighting=settings.weighting,
         word_counts=counts,
         n_components=settings.n_components,
+        whitening=settings.whitening,
         power_iterations=settings.power_iterations,
         temperature=settings.temperature,
         seed=seed,

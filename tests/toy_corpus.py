@@ -22,8 +22,8 @@ DIMENSION = 8
 DOCUMENT_LENGTH = 8
 
 # Small and eager: a hundred steps are enough to learn something.
-TINY: dict[str, Any] = {"hidden_size": 4, "batch_size": 16, "learning_rate": 0.02}
-TINY_OPTIONS = ["--hidden-size", "4", "--batch-size", "16", "--learning-rate", "0.02"]
+TINY: dict[str, Any] = {"hidden_size": 4, "batch_size": 32, "learning_rate": 0.05}
+TINY_OPTIONS = ["--hidden-size", "4", "--batch-size", "32", "--learning-rate", "0.05"]
 
 
 def toy_documents(documents: int = 25, seed: int = 0) -> list[list[str]]:
@@ -37,8 +37,10 @@ def toy_documents(documents: int = 25, seed: int = 0) -> list[list[str]]:
 
 
 def toy_vectors() -> WordVectors:
-    """Random vectors: nothing in them says which words belong together."""
-    matrix = np.random.default_rng(1).normal(size=(len(WORDS), DIMENSION)) + 0.3
+    """Half of the dimensions hint at the topic of a word; in the other half, which is larger, words are random."""
+    rng = np.random.default_rng(1)
+    hints = np.repeat(rng.normal(size=(TOPICS, DIMENSION // 2)), len(WORDS) // TOPICS, axis=0)
+    matrix = np.hstack([0.5 * hints, rng.normal(size=(len(WORDS), DIMENSION // 2))]) + 0.3
     return WordVectors(list(WORDS), matrix.astype(np.float32))
 
 
