@@ -92,7 +92,8 @@ def table(result: dict) -> str:
     lines = [
         f"# Loading a text file of {result['rows']:,} x {result['dim']} word vectors",
         "",
-        f"`{result['command']}` on {result['cores']} cores, best of {result['repeats']}, by turns. "
+        f"`{result['command']}` on {result['cores']} cores (load average before the start "
+        f"{result['load_average_before']}), best of {result['repeats']}, by turns. "
         + ", ".join(f"{name} {number}" for name, number in result["versions"].items())
         + ".",
         "",
@@ -117,6 +118,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
 
+    load_before = round(os.getloadavg()[0], 1)
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in LOADERS}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "vectors.vec")
@@ -141,6 +143,7 @@ def main() -> None:
         "dim": arguments.dim,
         "repeats": arguments.repeats,
         "cores": os.cpu_count(),
+        "load_average_before": load_before,
         "versions": {"Python": platform.python_version()}
         | {name: version(name) for name in ("gensim", "numpy", "pyarrow")},
         "best": best,
