@@ -353,8 +353,8 @@ def _usif_weights(
         raise UserError("uSIF needs word counts, and the corpus has none of the words of the table")
     expected_in_a_sentence = 1 - (1 - 1 / len(seen)) ** sentence_length
     share = (seen > expected_in_a_sentence).mean()
-    if share == 0:
-        raise UserError("no word is frequent enough for uSIF; count the words of more text")
+    if share == 0:  # a is infinite, as it may be in a few lines of text: all words weigh the same
+        return np.full(words.vocab_size, 2.0)
     a = (1 - share) / (share * len(seen) / 2)
     # A word that does not occur is taken for as rare as the rarest that does.
     return a / (a / 2 + np.maximum(frequency, seen.min()))
