@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .errors import UserError
+from .modules.pc_removal import remove_components
 from .progress import progress_bar
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from .modules import PCRemoval
 
 BATCH_SIZE = 256
+SENTENCES_PER_COMPONENT = 10
+"""How many sentences it takes to trust the variance along one more component."""
+SMALLEST_VARIANCE = 1e-3
+"""Relative to the mean variance: weaker components are noise, and not to be made as loud as the others."""
 
 
 def fit_components(
@@ -25,6 +30,7 @@ def fit_components(
     sentences: Sequence[str],
     n_components: int = 1,
     *,
+    whitening: float | None = None,
     max_sentences: int = 20_000,
     representations: Sequence[str] = ("similarity", "transfer"),
     seed: int = 0,
@@ -39,6 +45,8 @@ def fit_components(
         model: A model with a PCRemoval module; changed in place.
         sentences: Sentences like those that the model is going to encode.
         n_components: Number of components to remove; 0 removes none.
+        whitening: Beyond the paper: also scale what remains by its variance to the power of minus this, from 0 (not at
+            all) to 0.5 (equal variance along all components). Left out, it stays as it is in the model.
         max_sentences: Use a random sample of this size if there are more.
         representations: Which representations to fit; both, unless you know that one is not needed. Changing
             `n_components` needs both.
@@ -59,13 +67,43 @@ def fit_components(
     removal = removal_module(model)
     if n_components < 0:
         raise UserError(f"n_components must be 0 or more, not {n_components}")
+    whitening = removal.whitening if whitening is None else whitening
+    if not 0 <= whitening <= 0.5:
+        raise UserError(f"whitening must be between 0 and 0.5, not {whitening}")
     sentences = _sample(sentences, max_sentences, seed)
     components: dict[str, dict[str, Tensor]] = {name: {} for name in removal.widths}
+    matrices: dict[str, Tensor] = {}
     for representation in representations:
         for name, vectors in view_vectors(model, sentences, representation, show_progress=show_progress).items():
             components[name][representation] = top_components(vectors, n_components)
+            if whitening and representation == "similarity":
+                remaining = remove_components(vectors, components[name][representation])
+                matrices[name] = whitening_matrix(remaining, whitening)
     removal.store(components)
+    if "similarity" in representations:
+        removal.store_whitening(whitening, matrices)
     return model
+
+
+def whitening_matrix(vectors: Tensor, power: float) -> Tensor:
+    """The symmetric matrix that scales vectors along their principal components by variance ** -power.
+
+    Few sentences say little of the weak components: only the first tenth as many as there are sentences are scaled on
+    their own, all others like the last of these.
+
+    Args:
+        vectors: Shape (N, D).
+        power: 0.5 makes the variance equal along all components.
+
+    Returns:
+        Shape (D, D); its largest eigenvalue is 1.
+    """
+    vectors = vectors.double()
+    variances, directions = torch.linalg.eigh(vectors.T @ vectors / len(vectors))  # ascending
+    trusted = min(max(len(vectors) // SENTENCES_PER_COMPONENT, 1), len(variances))
+    smallest = torch.maximum(variances[-trusted], SMALLEST_VARIANCE * variances.mean()).clamp(min=1e-30)
+    scales = (variances.clamp(min=smallest) / smallest) ** -power
+    return ((directions * scales) @ directions.T).float()
 
 
 def encode_transductive(

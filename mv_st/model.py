@@ -34,6 +34,7 @@ def build_model(
     weighting: Literal["none", "fixed", "learned"] = "none",
     word_counts: dict[str, int] | np.ndarray | None = None,
     n_components: int = 1,
+    whitening: float = 0.0,
     power_iterations: int = 10,
     temperature: float = 1.0,
     seed: int | None = None,
@@ -54,6 +55,8 @@ def build_model(
             `"learned"` ones that start there.
         word_counts: Occurrences of words in the corpus, for the weights: by word, or one per row of the table.
         n_components: Number of principal components stored and removed at inference, once fitted.
+        whitening: Power of the variance by which the remaining components are scaled down at inference, once fitted; 0
+            as in the paper, 0.5 for equal variance.
         power_iterations: Steps of the power iteration that estimates the component in training.
         temperature: Where the temperature of the loss starts.
         seed: Seed of the initial weights.
@@ -87,7 +90,7 @@ def build_model(
         _build_view(kind, name, words.embedding_dimension, hidden_size, train_on, weighting, words.vocab_size, weights)
         for kind, name in zip(views, view_names(views), strict=True)
     ]
-    removal = PCRemoval({view.name: view.widths for view in view_modules}, n_components, power_iterations)
+    removal = PCRemoval({view.name: view.widths for view in view_modules}, n_components, power_iterations, whitening)
     ensemble = ViewEnsemble([view.name for view in view_modules], 2 * hidden_size, temperature)
     return SentenceTransformer(modules=[words, *view_modules, removal, ensemble], similarity_fn_name="cosine")
 

@@ -47,14 +47,13 @@ def export_static(
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
     from .components import removal_module
-    from .modules.pc_removal import remove_components
 
     words, linear = _words_and_linear_view(model, view)
     removal = removal_module(model)
     table = linear.linear(words.vectors.to(linear.linear.weight.dtype))
     if linear.weighting != "none":
         table = table * linear.word_weights.unsqueeze(1)
-    table = remove_components(table, removal.components(linear.name)).float().cpu()
+    table = removal.clean(table, linear.name).float().cpu()
     tokenizer, rows = _with_capitals(words.tokenizer)
     if rows is not None:
         table = table[rows]

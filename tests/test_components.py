@@ -10,9 +10,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from mv_st import build_model, fit_components
-from mv_st.components import encode_transductive, removal_module, top_components, view_vectors
+from mv_st import build_model, export_static, fit_components
+from mv_st.components import encode_transductive, removal_module, top_components, view_vectors, whitening_matrix
 from mv_st.errors import UserError
+from mv_st.modules.pc_removal import remove_components
 from mv_st.vectors import WordVectors
 
 
@@ -182,3 +183,59 @@ class TestTransductive:
         found = encode_transductive(model.half(), [*sentences, ""])
         assert np.isfinite(found).all()
         np.testing.assert_allclose(found, expected, atol=0.05)
+
+
+class TestWhitening:
+    """Scaling of the components that are not removed."""
+
+    def test_full_whitening_gives_equal_variance(self) -> None:
+        vectors = torch.randn(5000, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([9, 5, 3, 2, 1, 0.5])
+        whitened = vectors @ whitening_matrix(vectors, 0.5)
+        moments = whitened.T @ whitened / len(vectors)
+        torch.testing.assert_close(moments, moments[0, 0] * torch.eye(6), atol=1e-4, rtol=1e-4)
+
+    def test_power_is_the_power_of_the_variance(self) -> None:
+        vectors = torch.diag(torch.tensor([8.0, 4.0, 2.0, 1.0])).repeat(50, 1)
+        matrix = whitening_matrix(vectors, 0.25)
+        expected = torch.tensor([8.0, 4.0, 2.0, 1.0]) ** -0.5  # the variances are the squares
+        torch.testing.assert_close(matrix, torch.diag(expected))
+
+    def test_few_sentences_leave_weak_components_alone(self) -> None:
+        vectors = torch.diag(torch.tensor([8.0, 4.0, 2.0, 1.0])).repeat(5, 1)  # 20 sentences: two are trusted
+        scales = torch.diagonal(whitening_matrix(vectors, 0.5))
+        torch.testing.assert_close(scales, torch.tensor([0.5, 1.0, 1.0, 1.0]))
+
+    def test_zero_and_one_sentence_are_finite(self) -> None:
+        assert torch.isfinite(whitening_matrix(torch.zeros(3, 4), 0.5)).all()
+        assert torch.isfinite(whitening_matrix(torch.ones(1, 4), 0.5)).all()
+
+    def test_fit_encode_save_load_and_switch_off(self, tmp_path: Path) -> None:
+        words = [f"w{i}" for i in range(30)]
+        rng = np.random.default_rng(0)
+        sentences = [" ".join(rng.choice(words, size=5)) for _ in range(300)]
+        model = build_model((words, rng.normal(size=(30, 8))), hidden_size=4, seed=0)
+        plain = fit_components(model, sentences).encode(sentences)
+        fit_components(model, sentences, whitening=0.5)
+        # By hand: remove, whiten, normalise, add.
+        removal = removal_module(model)
+        expected = 0
+        for name, vectors in view_vectors(model, sentences).items():
+            cleaned = remove_components(vectors, removal.components(name)) @ removal.whitening_matrix(name)
+            expected = expected + torch.nn.functional.normalize(cleaned, dim=1)
+        encoded = model.encode(sentences)
+        np.testing.assert_allclose(encoded, expected.numpy(), atol=1e-5)
+        assert not np.allclose(encoded, plain, atol=1e-2)
+        model.save_pretrained(str(tmp_path / "model"))
+        loaded = SentenceTransformer(str(tmp_path / "model"))
+        np.testing.assert_array_equal(loaded.encode(sentences), encoded)
+        static = export_static(loaded, tmp_path / "static")
+        np.testing.assert_allclose(static.encode(sentences), loaded.encode(sentences, view="linear"), atol=1e-5)
+        fit_components(loaded, sentences)  # left out: stays as it is
+        np.testing.assert_allclose(loaded.encode(sentences), encoded, atol=1e-5)
+        fit_components(loaded, sentences, whitening=0)
+        np.testing.assert_allclose(loaded.encode(sentences), plain, atol=1e-5)
+
+    def test_wrong_power_is_refused(self) -> None:
+        model = build_model((["a", "b"], np.eye(2)), hidden_size=2, seed=0)
+        with pytest.raises(UserError, match="between 0 and 0.5"):
+            fit_components(model, ["a b"], whitening=1.0)

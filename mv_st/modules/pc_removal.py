@@ -19,25 +19,38 @@ class PCRemoval(ModuleWithWeights):
     In training the first component is estimated from the batch. At inference only stored components are removed, those
     that `fit_components` has estimated, so that a vector never depends on its neighbours in the batch.
 
+    Beyond the paper, the components that remain can be whitened: those along which all sentences vary a lot are scaled
+    down, by their variance to the power of -`whitening`. For similarity only; a classifier learns its own scales.
+
     Args:
         widths: For each view the width of its vector in each representation.
         n_components: Number of stored components; they are zero, and remove nothing, until they are fitted.
         iterations: Steps of the power iteration in training; 0 switches removal in training off.
+        whitening: 0 for none, as in the paper, to 0.5 for equal variance along all components.
     """
 
-    config_keys = ["widths", "n_components", "iterations"]
+    config_keys = ["widths", "n_components", "iterations", "whitening"]
     forward_kwargs: set[str] = {"view", "representation"}
 
-    def __init__(self, widths: dict[str, dict[str, int]], n_components: int = 1, iterations: int = 10) -> None:
+    def __init__(
+        self,
+        widths: dict[str, dict[str, int]],
+        n_components: int = 1,
+        iterations: int = 10,
+        whitening: float = 0.0,
+    ) -> None:
         super().__init__()
         self.widths = widths
         self.iterations = iterations
         self.n_components = n_components
+        self.whitening = whitening
         # Set by a loss that compares sentences of all processes: the batch is then the batch of all of them.
         self.across_devices = False
         for view, by_representation in widths.items():
             for representation, width in by_representation.items():
                 self.register_buffer(_buffer(view, representation), torch.zeros(n_components, width))
+            if whitening:
+                self.register_buffer(_buffer(view, "whitening"), torch.eye(by_representation["similarity"]))
 
     def components(self, view: str, representation: str = "similarity") -> Tensor:
         """The stored components of a view as orthonormal rows, shape (n_components, width)."""
@@ -68,6 +81,36 @@ class PCRemoval(ModuleWithWeights):
             setattr(self, _buffer(view, representation), rows.to(self.components(view, representation)))
         self.n_components = counts[0]
 
+    def whitening_matrix(self, view: str) -> Tensor | None:
+        """The matrix that scales the components of a view, shape (width, width), or None without whitening."""
+        return getattr(self, _buffer(view, "whitening")) if self.whitening else None
+
+    def store_whitening(self, whitening: float, matrices: dict[str, Tensor]) -> None:
+        """Replace the matrices that scale the components; `whitening` 0 takes them away.
+
+        Args:
+            whitening: The power that the matrices stand for.
+            matrices: For each view an array of shape (width, width).
+        """
+        for view, by_representation in self.widths.items():
+            width = by_representation["similarity"]
+            if whitening and matrices[view].shape != (width, width):
+                raise UserError(f"the whitening matrix of {view} must be {width} x {width}")
+        for view in self.widths:
+            if self.whitening:
+                delattr(self, _buffer(view, "whitening"))
+            if whitening:
+                self.register_buffer(_buffer(view, "whitening"), matrices[view].to(self.components(view)))
+        self.whitening = whitening
+
+    def clean(self, vectors: Tensor, view: str, representation: str = "similarity") -> Tensor:
+        """Remove the stored components from vectors of a view, and whiten what remains."""
+        vectors = remove_components(vectors, self.components(view, representation).to(vectors.dtype))
+        matrix = self.whitening_matrix(view)
+        if matrix is None or representation != "similarity":
+            return vectors
+        return vectors @ matrix.to(vectors.dtype)
+
     def forward(
         self, features: dict[str, Any], view: str | None = None, representation: str = "similarity", **kwargs: Any
     ) -> dict[str, Any]:
@@ -75,15 +118,13 @@ class PCRemoval(ModuleWithWeights):
         views: dict[str, Tensor] = features["views"]
         for name, vectors in views.items():
             if not self.training:
-                components = self.components(name, representation).to(vectors.dtype)
+                views[name] = self.clean(vectors, name, representation)
             elif self.iterations:
                 batch = vectors.detach()
                 if self.across_devices:
                     batch = all_gather(batch)
-                components = top_component(batch, self.iterations).unsqueeze(0)
-            else:
-                continue
-            views[name] = remove_components(vectors, components)
+                component = top_component(batch, self.iterations)
+                views[name] = remove_components(vectors, component.unsqueeze(0))
         return features
 
 
