@@ -237,5 +237,5 @@ class TestWhitening:
 
     def test_wrong_power_is_refused(self) -> None:
         model = build_model((["a", "b"], np.eye(2)), hidden_size=2, seed=0)
-        with pytest.raises(UserError, match="between 0 and 0.5"):
+        with pytest.raises(UserError, match=r"between 0 and 0\.5"):
             fit_components(model, ["a b"], whitening=1.0)
