@@ -330,7 +330,7 @@ TRAINED_BASELINES: dict[str, tuple[Callable[..., NeighbourLoss], float]] = {
     "quick-thought-rnn": (_quick_thought("rnn"), 5e-4),
     "quick-thought-bow": (_quick_thought("bow"), 5e-4),
     "siamese-cbow": (_siamese_cbow, 5e-4),
-    "fastsent": (_fastsent, 5e-4),
+    "fastsent": (_fastsent, 2e-3),
 }
 """For each baseline what prepares its loss, which holds the model, and the learning rate."""
 

@@ -66,9 +66,7 @@ def split(sentence: str) -> list[str]:
     return re.findall(r"\w+|[^\w\s]", sentence.lower())
 
 
-def literal_average(
-    vectors: WordVectors, sentences: list[str], weight: dict[str, float] | None = None
-) -> np.ndarray:
+def literal_average(vectors: WordVectors, sentences: list[str], weight: dict[str, float] | None = None) -> np.ndarray:
     """Weighted mean over all words, unknown ones being zero, by loops."""
     table = dict(zip(vectors.words, vectors.matrix.astype(np.float64), strict=True))
     rows = []
