@@ -34,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     _set_up_output(options.verbose)
     try:
-        return options.run(options)
+        code = options.run(options)
+        sys.stdout.flush()  # here, where a failure is still ours to handle
+        return code
     except UserError as error:
         print(f"mv-st: {error}", file=sys.stderr)
     except KeyboardInterrupt:
@@ -294,13 +296,14 @@ def _add_vector_choice(command: argparse.ArgumentParser) -> None:
 
 
 def _load(model: str) -> SentenceTransformer:
+    from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 
     if not Path(model).exists() and (model.count("/") != 1 or model.startswith((".", "/"))):
         raise UserError(f"there is no model in {model}")
     try:
         return SentenceTransformer(model)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"cannot load the model {model}: {reason}") from None
 

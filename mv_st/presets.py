@@ -83,6 +83,8 @@ class Settings:
         for name in ("temperature", "learning_rate", "clip_norm"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be above 0, not {getattr(self, name)}")
+        if not 0 <= self.whitening <= 0.5:
+            raise UserError(f"whitening must be between 0 and 0.5, not {self.whitening}")
         if self.window == 0 and not self.include_self:
             raise UserError("window=0 leaves a sentence no neighbour but itself, which include_self=False excludes")
         if self.batch_size % self.blocks:

@@ -153,7 +153,8 @@ class TimeBudget(TrainerCallback, ExportableState):
     @classmethod
     def used_until(cls, state: TrainerState) -> float:
         """Minutes used when a checkpoint was written, from the trainer's state in it."""
-        return state.stateful_callbacks[cls.__name__]["attributes"]["used_before"]
+        saved: Any = state.stateful_callbacks
+        return saved[cls.__name__]["attributes"]["used_before"]
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

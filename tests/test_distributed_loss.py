@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from toy_corpus import start_ranks, toy_documents, toy_vectors, wait_for
 from torch.nn.parallel import DistributedDataParallel
+from toy_corpus import start_ranks, toy_documents, toy_vectors, wait_for
 
 from mv_st import MultiViewLoss, build_model
 

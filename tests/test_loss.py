@@ -155,9 +155,7 @@ def test_no_positive_pair_gives_a_finite_loss():
     assert all(torch.isfinite(g).all() for g in gradients(model).values())
 
 
-@pytest.mark.parametrize(
-    "options", [{"window": -1}, {"window": 0, "include_self": False}, {"agreement": "sideways"}]
-)
+@pytest.mark.parametrize("options", [{"window": -1}, {"window": 0, "include_self": False}, {"agreement": "sideways"}])
 def test_wrong_options_are_named(options):
     with pytest.raises(UserError):
         MultiViewLoss(double_model(), **options)
