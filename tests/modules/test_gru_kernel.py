@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mv_st.modules import gru_kernel
+from mv_st.modules import gru_direction, gru_kernel
 from mv_st.modules.gru_kernel import bidirectional_gru, pooled_bidirectional_gru, reference_bidirectional_gru
 
 WIDTH, HIDDEN = 7, 5
@@ -39,7 +39,7 @@ with_1_2_and_4_threads = pytest.mark.parametrize("threads", [1, 2, 4], indirect=
 
 @pytest.fixture(params=[4, 1024], ids=["small chunks", "one chunk"])
 def _chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gru_kernel, "CHUNK_WORDS", request.param)
+    monkeypatch.setattr(gru_direction, "CHUNK_WORDS", request.param)
 
 
 def make_case(lengths: list[int], dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, nn.GRU]:
@@ -137,7 +137,7 @@ def test_many_words_at_full_width() -> None:
     torch.manual_seed(0)
     gru = nn.GRU(300, 64, bidirectional=True)
     lengths = torch.randint(1, 30, (200,))
-    assert lengths.sum() > 2 * gru_kernel.CHUNK_WORDS
+    assert lengths.sum() > 2 * gru_direction.CHUNK_WORDS
     case = torch.randn(int(lengths.sum()), 300), lengths, gru
     expected_grads = gradients(reference_bidirectional_gru, case, "last")
     for actual, expected in zip(gradients(bidirectional_gru, case, "last"), expected_grads, strict=True):
@@ -183,7 +183,7 @@ def test_pooling_inside_equals_pooling_outside(pool: gru_kernel.Pool, with_index
 
 @pytest.mark.parametrize("with_index", [False, True])
 def test_gradcheck(with_index: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gru_kernel, "CHUNK_WORDS", 4)
+    monkeypatch.setattr(gru_direction, "CHUNK_WORDS", 4)
     lengths = torch.tensor([2, 3, 1])
     index = torch.tensor([0, 1, 2, 1, 0, 3]) if with_index else None
     gru = nn.GRU(2, 2, bidirectional=True, dtype=torch.float64)
