@@ -1,4 +1,4 @@
-"""Does memory grow with the corpus? Peak memory of reading a text file and of iterating over its batches.
+"""Does memory grow with the corpus? Peak memory of reading a text file, of iterating over its batches, of training.
 
     python benchmarks/corpus_memory.py
 
@@ -62,14 +62,20 @@ def watched(stage: str, stages: dict[str, dict[str, float]]) -> Iterator[None]:
     }
 
 
+def made_up_words() -> list[str]:
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    letters = list("abcdefghijklmnopqrstuvwxyz")
+    return list({"".join(random.choice(letters, length)): None for length in random.integers(2, 9, 5000)})
+
+
 def write_text(path: Path, lines: int) -> None:
     """Made-up sentences of 3 to 25 words, with an empty line after about every thirtieth."""
     import numpy as np
 
     random = np.random.default_rng(0)
-    words = [
-        "".join(random.choice(list("abcdefghijklmnopqrstuvwxyz"), length)) for length in random.integers(2, 9, 5000)
-    ]
+    words = made_up_words()
     pool = [" ".join(random.choice(words, length)) + "." for length in random.integers(3, 26, 20_000)]
     with path.open("w", encoding="utf-8") as file:
         for low in range(0, lines, 100_000):
@@ -82,10 +88,13 @@ def write_text(path: Path, lines: int) -> None:
 
 def measure(path: Path) -> dict[str, object]:
     """The stages of a corpus's life in training, in this process."""
+    import numpy as np
     from torch.utils.data import DataLoader
 
     from mv_st.corpus import load_corpus
     from mv_st.sampler import ContiguousBatchSampler
+    from mv_st.training import train
+    from mv_st.vectors import WordVectors
 
     stages: dict[str, dict[str, float]] = {}
     before = memory_in_mb()["RssAnon"]
@@ -96,6 +105,10 @@ def measure(path: Path) -> dict[str, object]:
     with watched("iterate over all batches", stages):
         sampler = ContiguousBatchSampler(corpus, BATCH_SIZE, blocks=BLOCKS)
         sentences = sum(len(batch) for batch in DataLoader(corpus, batch_sampler=sampler, collate_fn=list))
+    with watched("train a few steps", stages):
+        words = made_up_words()
+        vectors = WordVectors(words, np.random.default_rng(0).normal(size=(len(words), 50)).astype(np.float32))
+        train(corpus, path.parent / "model", vectors=vectors, hidden_size=16, max_steps=5)
     return {
         "sentences": len(corpus),
         "sentences_in_batches": sentences,
@@ -110,8 +123,9 @@ def as_markdown(results: dict[str, dict]) -> str:
     table = [
         "# Memory and the size of the corpus",
         "",
-        "Peak memory in MB of a process that reads a text file with `load_corpus` and then iterates over all batches "
-        f"of `ContiguousBatchSampler` ({BLOCKS} blocks of {BATCH_SIZE // BLOCKS} sentences). *Private* is what the "
+        "Peak memory in MB of a process that reads a text file with `load_corpus`, iterates over all batches of "
+        f"`ContiguousBatchSampler` ({BLOCKS} blocks of {BATCH_SIZE // BLOCKS} sentences), and then calls `train` for "
+        "a few steps of a tiny model, with word counts, components and all. *Private* is what the "
         "process needs; *mapped* are pages of the Arrow file, which the system keeps as long as it has room.",
         "",
         "| sentences | text | stage | private, peak | private, growth | mapped, peak | sentences per CPU second |",
@@ -120,7 +134,7 @@ def as_markdown(results: dict[str, dict]) -> str:
     for size in sizes:
         result = results[size]
         for stage, numbers in result["stages"].items():
-            rate = f"{result['sentences'] / numbers['cpu_seconds']:,.0f}" if "cache" not in stage else ""
+            rate = f"{result['sentences'] / numbers['cpu_seconds']:,.0f}" if "all" in stage or "read" in stage else ""
             table.append(
                 f"| {result['sentences']:,} | {result['text_mb']:,} MB | {stage} | {numbers['private_peak_mb']:.0f} "
                 f"| {numbers['private_growth_mb']:.0f} | {numbers['mapped_peak_mb']:.0f} | {rate} |"

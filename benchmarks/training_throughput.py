@@ -159,8 +159,8 @@ def main() -> None:
     ]
     for row in rows:
         lines.append(
-            f"| {row['hidden_size']} | {row['trainer']:,.0f} | {row['loop_with_data']:,.0f} | {row['bare_steps']:,.0f} "
-            f"| {row['loop_with_data'] / row['trainer']:.2f} | {row['bare_steps'] / row['trainer']:.2f} "
+            f"| {row['hidden_size']} | {row['trainer']:,.0f} | {row['loop_with_data']:,.0f} "
+            f"| {row['bare_steps']:,.0f} | {row['loop_with_data'] / row['trainer']:.2f} | {row['bare_steps'] / row['trainer']:.2f} "
             f"| {row['trainer'] * simcse:.0f} |"
         )
     write_results("training_throughput", result, lines)
