@@ -276,17 +276,16 @@ def _add_push(commands: argparse._SubParsersAction) -> None:
 
 
 def _push(options: argparse.Namespace) -> int:
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+    from huggingface_hub import get_token
 
     model = _load(options.model)
+    if get_token() is None:
+        raise UserError("not logged in to the Hugging Face Hub; run `hf auth login` or set HF_TOKEN")
     try:
-        print(model.push_to_hub(options.repo_id, private=options.private or None, exist_ok=True))
-    except LocalTokenNotFoundError:
-        raise UserError("not logged in to the Hugging Face Hub; run `hf auth login` or set HF_TOKEN") from None
-    except HfHubHTTPError as error:
-        raise UserError(f"the Hub refused {options.repo_id}: {str(error).splitlines()[0]}") from None
-    except (ConnectionError, OSError) as error:
-        raise UserError(f"the Hub cannot be reached: {str(error).splitlines()[0]}") from None
+        address = model.push_to_hub(options.repo_id, private=options.private or None, exist_ok=True)
+    except Exception as error:  # which exceptions there are depends on the HTTP library of huggingface_hub
+        raise UserError(f"cannot push to {options.repo_id}: {_first_line(error)}") from error
+    print(address)
     return 0
 
 
@@ -304,8 +303,11 @@ def _load(model: str) -> SentenceTransformer:
     try:
         return SentenceTransformer(model)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"cannot load the model {model}: {reason}") from None
+        raise UserError(f"cannot load the model {model}: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _set_up_output(verbose: bool) -> None:

@@ -78,6 +78,13 @@ def train(
     to `output`, which appears only when all is done. Until then everything is in `output` + ".run": checkpoints every
     few minutes and on Ctrl-C or SIGTERM, from which `resume=True` goes on and ends at the same weights.
 
+    Several processes, also on a CPU, each with batches of its own:
+
+        torchrun --nproc-per-node 2 -m mv_st train books.txt --output my-model
+        accelerate launch --multi_gpu --num_processes 2 -m mv_st train books.txt --output my-model
+
+    (Without `--multi_gpu`, accelerate starts a single process on a machine that has no GPUs.)
+
     Args:
         corpus: Files, a folder or a dataset, see `load_corpus`.
         output: Folder of the model.

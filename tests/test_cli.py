@@ -355,23 +355,27 @@ def test_export(
     assert main([*arguments, "--overwrite"]) == 0
 
 
-@pytest.mark.parametrize("token", [None, "hf_wrong"])
-def test_push_without_network_or_token(
-    model_folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    token: str | None,
-) -> None:
-    # Nobody listens there.
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A Hub where nobody answers, and nobody is logged in."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    if token:
-        monkeypatch.setenv("HF_TOKEN", token)
+
+
+def test_push_without_token(model_folder: Path, capsys: pytest.CaptureFixture[str], no_network: None) -> None:
     assert main(["push", str(model_folder), "somebody/model"]) == 1
-    assert "Hub" in one_line(capsys)
+    assert "not logged in" in one_line(capsys)
+
+
+def test_push_without_network(
+    model_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, no_network: None
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    assert main(["push", str(model_folder), "somebody/model"]) == 1
+    assert "cannot push to somebody/model: " in one_line(capsys)
 
 
 @pytest.mark.parametrize(

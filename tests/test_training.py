@@ -193,6 +193,24 @@ def test_the_optimizer_is_adam_as_in_the_paper(tmp_path: Path) -> None:
     assert arguments.max_grad_norm == 5
 
 
+def test_similarity_is_scored_during_training(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "stsbenchmark"
+    folder.mkdir(parents=True)
+    rows = [
+        {"sentence1": left, "sentence2": right, "score": float(number % 6)}
+        for number, (left, right) in enumerate(zip(SENTENCES[:30], SENTENCES[30:60], strict=True))
+    ]
+    (folder / "validation.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    options = TINY | {"vectors": toy_vectors(), "max_steps": 3}
+    scored = train(toy_corpus(), tmp_path / "scored", eval_data=tmp_path / "data", **options)
+    history = json.loads((tmp_path / "scored" / "training.json").read_text())["history"]
+    scores = [entry["eval_stsb-validation_pearson"] for entry in history if "eval_stsb-validation_pearson" in entry]
+    assert len(scores) == 1
+    assert -1 <= scores[0] <= 1
+    # Looking on changes nothing.
+    assert_same_weights(weights(scored), weights(train(toy_corpus(), tmp_path / "alone", **options)))
+
+
 # --- the host library's own ways to train ---
 
 
