@@ -229,7 +229,7 @@ def untrained_baselines(
 
     Returns:
         Models by name. A number at the end of a name tells how many components of sentences the model removes; a name
-        without one removes none.
+        without one removes none. The whitened ones also scale what remains, as our own models may.
     """
     words = word_embedding(vectors)
     counted = count_words(words, corpus_sentences)
@@ -244,6 +244,8 @@ def untrained_baselines(
     for n_components in (1, 5, 10):
         models[f"sif-{n_components}"] = sif(words, counted.counts, n_components, fit_sentences=sample)
     return models | {
+        "average-whitened-1": fit_components(average(words), sample, 1, whitening=0.5),
+        "sif-whitened-1": fit_components(sif(words, counted.counts), sample, 1, whitening=0.5),
         "usif": usif(words, counted.counts, counted.mean_length, 0),
         "usif-5": usif(words, counted.counts, counted.mean_length, 5, sample),
         "all-but-the-top": all_but_the_top(words),

@@ -247,11 +247,12 @@ def test_random_views_are_those_of_an_untrained_model(vectors: WordVectors, make
 def test_all_of_them(vectors: WordVectors, tmp_path: Path) -> None:
     corpus = SENTENCES * 3
     models = untrained_baselines(vectors, corpus, hidden_size=4)
-    assert len(models) == 15
+    assert len(models) == 17
     for name, model in models.items():
         n_components = int(name.rpartition("-")[2]) if name[-1].isdigit() else 0
         removal = removal_module(model)
         assert removal.n_components == n_components, name
+        assert removal.whitening == (0.5 if "whitened" in name else 0.0), name
         for view in removal.widths:
             assert removal.components(view).norm() > 0.9 if n_components else True, name
         assert model.encode(SENTENCES, representation="transfer").shape[1] == removal.widths[view]["transfer"]
