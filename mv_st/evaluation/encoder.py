@@ -35,8 +35,9 @@ class EvaluationEncoder:
         model: Any SentenceTransformer.
         name: Name in tables and in mteb's cache.
         components: Where the principal components come from that an mv_st model removes: `"stored"` in the model (what
-            a user of the model gets), or fitted on the sentences of the task, `"transductive"` each side and split on
-            its own (as the paper's evaluation does) or `"transductive-joint"` on all of a dataset at once.
+            a user of the model gets), or fitted on the sentences that are scored: `"transductive"` on each side of
+            each dataset or split apart (as the paper's evaluation does), `"transductive-joint"` on all of a task.
+            Whitening is part of what is stored; the transductive modes do without, as the paper does.
         n_components: Number of components to fit in the two transductive modes; as many as the model stores if not
             given.
         view: Evaluate one view of an mv_st model alone.
@@ -76,16 +77,21 @@ class EvaluationEncoder:
 
     @property
     def component_mode(self) -> str:
-        """What tables say about components: the mode, or that the model has none."""
+        """What tables say about components: `none`, `stored`, `stored, whitened`, `transductive (1)` and so on."""
         if not self.is_multi_view:
             return "none"
-        return self.components if self.components == "stored" else f"{self.components} ({self.n_components})"
+        if self.components != "stored":
+            return f"{self.components} ({self.n_components})"
+        from mv_st.components import removal_module
+
+        return "stored, whitened" if removal_module(self.model).whitening else "stored"
 
     def encode_groups(self, groups: Sequence[Sequence[str]], representation: Representation) -> list[Vectors]:
         """Encode several lists of sentences, for example the two sides of a dataset.
 
         Args:
-            groups: The lists; what is fitted apart in `transductive` mode, and together in `transductive-joint`.
+            groups: The lists of a task; components are fitted apart in `transductive` mode, and together in
+                `transductive-joint`.
             representation: `"similarity"` or `"transfer"`; other models than ours have one representation only.
 
         Returns:

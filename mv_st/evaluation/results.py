@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mv_st.errors import UserError
+from mv_st.files import whole_file
 
 from .scores import STSScores
 
@@ -56,6 +56,7 @@ class ModelScores:
         view: The view, if only one of several was evaluated.
         tasks: Task name -> scores.
         seconds: Task name -> time taken, encoding included.
+        training: How the model was trained (corpus, vectors, time, seed), if its folder says so.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ModelScores:
     view: str | None = None
     tasks: dict[str, TaskScores] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    training: dict[str, Any] | None = None
 
     @property
     def label(self) -> str:
@@ -137,11 +139,8 @@ class EvaluationResults:
 
     def save(self, path: str | Path) -> None:
         """Write JSON; the file appears whole or not at all."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        partial.replace(path)
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> EvaluationResults:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
-import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mv_st.errors import UserError
+from mv_st.training_record import versions
 
 from .data import check_data_dir
 from .encoder import Components, EvaluationEncoder
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 logger = logging.getLogger(__name__)
-
-Model = "SentenceTransformer | str | Path"
 
 
 def evaluate(
@@ -46,8 +45,9 @@ def evaluate(
         models: A SentenceTransformer, a path or hub id, a list of these, or a mapping from names to these.
         data_dir: Folder with one folder per task; None takes the public datasets from the hub.
         tasks: Names (`"sts12"`), groups (`"sts"`, `"transfer"`), or task classes of your own; all if not given.
-        components: Principal components that mv_st models remove: `"stored"`, `"transductive"` (fitted on the
-            sentences of the task, each side on its own, as the paper's evaluation does) or `"transductive-joint"`.
+        components: Principal components that mv_st models remove: `"stored"` in the model, or fitted on the sentences
+            that are scored: `"transductive"` on each side of each dataset or split apart, as the paper's evaluation
+            does, `"transductive-joint"` on all of a task at once.
         n_components: How many to fit in the transductive modes; as many as the model stores if not given.
         view: Evaluate one view of an mv_st model alone.
         seed: Seed of the folds; SentEval's if not given.
@@ -78,13 +78,14 @@ def evaluate(
                 failed.append(Failure("all tasks", str(error), name))
                 logger.info("%s", failed[-1])
                 continue
-            scores.append(_evaluate_model(encoder, [task(folder, seed=seed) for task in found], failed))
+            tasks_of_model = [task(folder, seed=seed) for task in found]
+            scores.append(_evaluate_model(encoder, tasks_of_model, _training_record(model), failed))
     settings = {
         "components": components,
         "n_components": n_components,
         "seed": seed,
         "tasks": [task.task_name for task in found],
-        "versions": _versions(),
+        "versions": {**versions(), **{name: version(name) for name in ("mteb", "scikit-learn")}},
     }
     return EvaluationResults(scores, missing, failed, settings)
 
@@ -104,10 +105,12 @@ def _find_tasks(
     return found, missing
 
 
-def _evaluate_model(encoder: EvaluationEncoder, tasks: Sequence[FileTask], failed: list[Failure]) -> ModelScores:
+def _evaluate_model(
+    encoder: EvaluationEncoder, tasks: Sequence[FileTask], training: dict[str, Any] | None, failed: list[Failure]
+) -> ModelScores:
     import mteb
 
-    result = ModelScores(encoder.name, encoder.component_mode, encoder.view)
+    result = ModelScores(encoder.name, encoder.component_mode, encoder.view, training=training)
     for task in tasks:
         logger.info("%s: %s", encoder.name, task.task_name)
         started = time.perf_counter()
@@ -169,14 +172,15 @@ def _load(model: Any, name: str) -> SentenceTransformer:
         raise UserError(f"cannot load model {model}: {reason}") from error
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("mv-st", "sentence-transformers", "mteb", "torch", "numpy", "scikit-learn"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+def _training_record(model: Any) -> dict[str, Any] | None:
+    """What `training.json` in a model's folder says, without the curves."""
+    if not isinstance(model, str | Path):
+        return None
+    try:
+        record = json.loads((Path(model) / "training.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return {key: value for key, value in record.items() if key != "history"}
 
 
 @contextmanager

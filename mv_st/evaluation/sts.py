@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from mteb.results import TaskResult
     from numpy.typing import NDArray
 
+    from .encoder import Vectors
+
 logger = logging.getLogger(__name__)
 
 
@@ -56,6 +58,8 @@ class STSTask(FileTask, AbsTaskSTS):
         super().__init__(*args, **kwargs)
         self.hf_subsets = list(self.parts)
         self.skip_broken = False
+        self._encoded_by: MTEBModels | None = None
+        self._vectors: dict[str, tuple[Vectors, Vectors]] = {}
         self.correlations: dict[str, Correlation] = {}
         self.cosines: dict[str, NDArray[np.float64]] = {}
 
@@ -114,9 +118,7 @@ class STSTask(FileTask, AbsTaskSTS):
     def _evaluate_subset(
         self, model: MTEBModels, data_split: Dataset, *, hf_subset: str, encode_kwargs: Any, **kwargs: Any
     ) -> Any:
-        sides = [data_split["sentence1"], data_split["sentence2"]]
-        left, right = self.encode(model, sides, "similarity", **encode_kwargs)
-        cosines = paired_cosines(left, right)
+        cosines = paired_cosines(*self._encode_dataset(model, hf_subset, **encode_kwargs))
         try:
             score = correlate(data_split["score"], cosines)
         except UserError as error:  # constant scores: this dataset has no correlation, the others may
@@ -127,6 +129,17 @@ class STSTask(FileTask, AbsTaskSTS):
         self.correlations[hf_subset] = score
         self.cosines[hf_subset] = cosines
         return {"cosine_pearson": score.pearson, "cosine_spearman": score.spearman, "n_pairs": score.n}
+
+    def _encode_dataset(self, model: MTEBModels, dataset: str, **encode_kwargs: Any) -> tuple[Vectors, Vectors]:
+        """Vectors of both sides. All datasets are encoded at once, because components may be fitted on all of them."""
+        if self._encoded_by is not model:
+            assert self.dataset is not None
+            parts = [self.dataset[part]["test"] for part in self.hf_subsets]
+            sides = [part[side] for part in parts for side in ("sentence1", "sentence2")]
+            vectors = self.encode(model, sides, "similarity", **encode_kwargs)
+            self._vectors = dict(zip(self.hf_subsets, zip(vectors[::2], vectors[1::2], strict=True), strict=True))
+            self._encoded_by = model
+        return self._vectors[dataset]
 
 
 class STS12(STSTask):

@@ -93,10 +93,8 @@ class STSEvaluator(BaseEvaluator):
         """Vectors of all sentences: by view, and of the whole model under the empty name."""
         if not has_component_removal(model):
             return {"": model.encode(self.sentences, batch_size=self.batch_size, show_progress_bar=False)}
-        from torch.nn import functional as F
-
         from mv_st.components import fit_components, removal_module, view_vectors
-        from mv_st.modules.pc_removal import remove_components
+        from mv_st.modules.view import unit_length
 
         removal = removal_module(model)
         if self.fit_sentences is not None:
@@ -104,9 +102,7 @@ class STSEvaluator(BaseEvaluator):
             kinds = ("similarity",) if removal.n_components == self.n_components else ("similarity", "transfer")
             fit_components(model, self.fit_sentences, self.n_components, representations=kinds)
         normalized = {
-            name: F.normalize(remove_components(vectors.float(), removal.components(name).float()), dim=1)
-            .cpu()
-            .numpy()
+            name: unit_length(removal.clean(vectors, name)).float().cpu().numpy()
             for name, vectors in view_vectors(model, self.sentences).items()
         }
         whole = np.sum(list(normalized.values()), axis=0)

@@ -107,6 +107,15 @@ def test_transductive_is_the_papers_evaluation(multi_view: SentenceTransformer, 
     expected = pearsonr(gold, paired_cosines(left, right))[0]
     assert sts(results, "sts13").datasets["OnWN"].pearson == pytest.approx(expected, abs=1e-6)
     assert results.models[0].components == "transductive (2)"
+    sides = [
+        [row[side] for row in rows_of(data_dir / "sts13" / f"{name}.jsonl")]
+        for name in ("FNWN", "headlines", "OnWN")
+        for side in ("sentence1", "sentence2")
+    ]
+    jointly = encode_transductive(multi_view, [text for side in sides for text in side])
+    joint = evaluate(multi_view, data_dir, tasks=["sts13"], components="transductive-joint")
+    expected = pearsonr(gold, paired_cosines(jointly[-40:-20], jointly[-20:]))[0]
+    assert sts(joint, "sts13").datasets["OnWN"].pearson == pytest.approx(expected, abs=1e-6)
     modes = [
         sts(evaluate(multi_view, data_dir, ["sts13"], components=mode), "sts13").mean.pearson
         for mode in ("stored", "transductive", "transductive-joint")
