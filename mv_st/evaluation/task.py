@@ -110,7 +110,9 @@ class FileTask(AbsTask):
         if self.data_dir is None:
             return TaskNotFoundError(f"{self.task_name}: no public dataset is known; give a data folder")
         names = ", ".join(f"{part}.jsonl[.gz]" for part in parts)
-        return TaskNotFoundError(f"{self.task_name}: not found, looked for {names} in {self.data_dir / self.folder}")
+        # The folder is named without its place, so that results can be published.
+        folder = f"{self.data_dir.resolve().name}/{self.folder}"
+        return TaskNotFoundError(f"{self.task_name}: not found, looked for {names} in {folder}")
 
     def read_part(self, part: str) -> Columns:
         """The rows of a part."""
