@@ -158,10 +158,10 @@ def main() -> None:
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
+        trainer, loop, bare = row["trainer"], row["loop_with_data"], row["bare_steps"]
         lines.append(
-            f"| {row['hidden_size']} | {row['trainer']:,.0f} | {row['loop_with_data']:,.0f} "
-            f"| {row['bare_steps']:,.0f} | {row['loop_with_data'] / row['trainer']:.2f} | {row['bare_steps'] / row['trainer']:.2f} "
-            f"| {row['trainer'] * simcse:.0f} |"
+            f"| {row['hidden_size']} | {trainer:,.0f} | {loop:,.0f} | {bare:,.0f} | {loop / trainer:.2f} "
+            f"| {bare / trainer:.2f} | {trainer * simcse:.0f} |"
         )
     write_results("training_throughput", result, lines)
 
