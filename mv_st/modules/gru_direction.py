@@ -124,7 +124,9 @@ def forward_direction(
 
     if keep_tape:
         tape = _new_tape(len(rows), d, tokens.dtype)
-    else:  # one chunk at a time
+    else:
+        # One chunk at a time. The first step of the next chunk overwrites the previous state with its successor, element
+        # by element, or else, as batches never grow, only rows before it.
         tape = Tape(tokens.new_empty(schedule.most_words, 4 * d), tokens.new_empty(schedule.most_words, d))
     sentences = schedule.batch_sizes[0]
     total = tokens.new_zeros(sentences, d)
@@ -138,8 +140,6 @@ def forward_direction(
         else:
             gates.copy_(bias)
             gates[:, : 3 * d].addmm_(tokens.index_select(0, rows[start:end]), input_weight)
-        if not keep_tape:
-            state = state.clone()  # its buffer is about to be used again
 
         n, r, z, hn = gates.split(d, dim=1)
         batch_sizes = schedule.batch_sizes[first_step:end_step]
