@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from sentence_transformers import SentenceTransformer
+from toy_corpus import quick_context
 
 from mv_st import encoding, export_static
 from mv_st.encoding import encode_file, nearest, read_lines
@@ -64,7 +65,9 @@ def test_npy_of_a_million_rows_has_a_header_of_the_same_length(tmp_path: Path) -
     assert np.load(path, mmap_mode="r").shape == (1_001_000, 1)
 
 
-def test_workers(model: SentenceTransformer, source: Path, tmp_path: Path) -> None:
+def test_workers(model: SentenceTransformer, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The host library starts processes from nothing, which takes each of them ten seconds.
+    monkeypatch.setattr("torch.multiprocessing.get_context", lambda method: quick_context())
     encode_file(model, source, tmp_path / "two.npy", workers=2, view="gru")
     np.testing.assert_allclose(np.load(tmp_path / "two.npy"), model.encode(CLEAN, view="gru"), atol=1e-6)
 

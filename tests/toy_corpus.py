@@ -77,11 +77,16 @@ def quick_and_alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
 # --- other processes ---
 
 
-def start_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Start a process in a tenth of a second: it is forked from one that has imported everything and done nothing."""
+def quick_context() -> Any:
+    """Starts a process in a tenth of a second: it is forked from one that has imported everything and done nothing."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["mv_st.training", "mv_st.cli", "datasets", "toy_corpus"])
-    process = context.Process(target=function, args=arguments, daemon=True)
+    return context
+
+
+def start_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Start a function in another process."""
+    process = quick_context().Process(target=function, args=arguments, daemon=True)
     process.start()
     return process
 
