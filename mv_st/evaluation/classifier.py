@@ -70,7 +70,8 @@ class Samples:
         else:
             directions = torch.linalg.eigh(sample.T @ sample).eigenvectors[:, -keep:]
         squares = self.forward(directions).square().sum(dim=0)
-        total = self.features.square().sum() - self.n * self.mean.square().sum()
+        # The norm, because the squares themselves would take as much memory as the features.
+        total = torch.linalg.vector_norm(self.features).square() - self.n * self.mean.square().sum()
         others = max(1, min(self.n, self.width) - directions.shape[1])
         return directions, squares, ((total - squares.sum()) / others).clamp(min=0.0)
 

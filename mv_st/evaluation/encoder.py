@@ -164,9 +164,12 @@ class EvaluationEncoder:
                     **options,
                 ).astype(np.float32, copy=False)
                 result = np.empty((len(sentences), vectors.shape[1]), dtype=np.float32) if result is None else result
+                # Vectors that would push each other out of the cache do not go there at all.
+                keep = len(unknown) * vectors[0].nbytes <= self._cache.max_bytes
                 for sentence, vector in zip(chunk, vectors, strict=True):
                     result[rows[sentence]] = vector
-                    self._cache.put((key, sentence), vector)
+                    if keep:
+                        self._cache.put((key, sentence), vector)
                 bar.update(len(chunk))
         assert result is not None
         return result
