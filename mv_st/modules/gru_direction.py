@@ -125,8 +125,8 @@ def forward_direction(
     if keep_tape:
         tape = _new_tape(len(rows), d, tokens.dtype)
     else:
-        # One chunk at a time. The first step of the next chunk overwrites the previous state with its successor, element
-        # by element, or else, as batches never grow, only rows before it.
+        # One chunk at a time. The first step of the next chunk overwrites the previous state with its successor,
+        # element by element, or else, as batches never grow, only rows before it.
         tape = Tape(tokens.new_empty(schedule.most_words, 4 * d), tokens.new_empty(schedule.most_words, d))
     sentences = schedule.batch_sizes[0]
     total = tokens.new_zeros(sentences, d)
