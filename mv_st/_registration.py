@@ -27,6 +27,7 @@ MODULE_CLASSES = {
     "mv_st.modules.linear_mean_view": "LinearMeanView",
     "mv_st.modules.pc_removal": "PCRemoval",
     "mv_st.modules.view_ensemble": "ViewEnsemble",
+    "mv_st.evaluation.trained_baselines": "QuickThoughtView",
 }
 """Where each class lives. These paths stand in every saved model: never move a class."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import pytest
+from fresh_process import SENTENCES, run_python
 from sentence_transformers import SentenceTransformer
 
 from mv_st import build_model, export_static, fit_components
@@ -26,21 +27,6 @@ WORDS = (  # noqa: SIM905
 ).split()
 
 CASED_WORDS = [*WORDS, "Paris", "US", "us", "May", "may", "N.B."]
-
-SENTENCES = [
-    "The cat sat on the mat.",
-    "A dog ran under the tree, and it was very happy!",
-    "Yesterday the sky was blue.",
-    "The bird flew over the red house.",
-    "It does not sit on a tree today.",
-    "Was the dog sad?",
-    "The happy bird and the sad cat.",
-    "Red sky, blue house.",
-    "It's the cat's tree, is it not?",
-    "A cat!",
-    "They don't know Paris or the US in May.",
-    "привет мир",
-]
 
 
 def word_vectors(words: list[str], dim: int = 6, dtype: Any = np.float32) -> WordVectors:
@@ -86,19 +72,6 @@ def fasttext_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     return folder / "model.bin", trained
 
 
-def run_python(code: str, *arguments: str | Path) -> Any:
-    """Run code in a fresh Python process; it prints JSON as its last line, which is returned."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 WITHOUT_MV_ST = """
 import json, sys
 from sentence_transformers import SentenceTransformer
@@ -128,3 +101,15 @@ def without_mv_st(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     export_static(model, folder / "static")
     found = run_python(WITHOUT_MV_ST, folder / "full", folder / "static", json.dumps(SENTENCES))
     return found | {"expected": model.encode(SENTENCES), "expected_linear": model.encode(SENTENCES, view="linear")}
+
+
+@pytest.fixture(autouse=True)
+def _same_loggers_after_each_test() -> Iterator[None]:
+    """The command line sets the levels of loggers for its process; in tests, other tests come after it."""
+    names = (None, "mv_st", "sentence_transformers")
+    levels = {name: logging.getLogger(name).level for name in names}
+    handlers = list(logging.getLogger().handlers)
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    logging.getLogger().handlers[:] = handlers

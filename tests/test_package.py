@@ -6,7 +6,7 @@ import importlib.metadata
 from pathlib import Path
 
 import pytest
-from conftest import run_python
+from fresh_process import run_python
 from packaging.specifiers import SpecifierSet
 
 import mv_st

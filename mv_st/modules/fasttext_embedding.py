@@ -223,7 +223,9 @@ class FastTextEmbedding(InputModule):
             raise UserError(
                 f"{len(counts)} word counts do not fit the table of {self.vocab_size} rows, one for unknown words"
             )
-        return a / (a + counts / max(counts.sum(), 1))
+        weights = a / (a + counts / max(counts.sum(), 1))
+        weights[UNKNOWN_ID] = 1.0  # many rare words, not one frequent one
+        return weights
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write configuration, weights and tokenizer, and note in the model's configuration that it needs mv-st."""

@@ -106,7 +106,10 @@ def test_saves_weights_that_lie_in_one_block_of_memory(view: BiGRUView, words: W
         start += parameter.numel()
     view.save(str(tmp_path))
     loaded = BiGRUView.load(str(tmp_path)).eval()
-    assert torch.equal(loaded.transfer_vector(words), view.transfer_vector(words))
+    for name, weight in view.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight)
+    # Not bit for bit: matrix products round differently where a matrix does not begin at a round address.
+    torch.testing.assert_close(loaded.transfer_vector(words), view.transfer_vector(words))
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["config.json", "model.safetensors"]
 
 
