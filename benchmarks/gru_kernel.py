@@ -15,8 +15,8 @@ The limit is the time that all matrix products of the plain algorithm would take
 recurrent shape, (512 x d) times (d x 3d), measured in the same rounds. A candidate that is told which words are equal
 projects each of them once, and may pass 100 %.
 
-`--busy N` measures d = 512 once more beside N processes that keep a core busy each. Writes `results/gru_kernel.json` and
-`.md`.
+`--busy N` measures d = 512 once more beside N processes that keep a core busy each. Writes `results/gru_kernel.json`
+and `.md`.
 """
 
 from __future__ import annotations
