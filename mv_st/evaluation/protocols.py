@@ -11,8 +11,9 @@ Where this differs from SentEval:
   other choice stops Adam early, which adds noise and depends on its settings.
 * Several classes are one softmax, where scikit-learn's `liblinear`, the default of its day, took one class against the
   rest; and the intercept is not penalised.
-* C is 2^-2, 2^0, ... 2^8, and rises only until the score has not been bettered twice. SentEval's grids (2^-2 ... 2^3,
-  or 2^-1 ... 2^5) are as many values, for vectors of larger norm; they end too early for vectors of length 1.
+* C is 2^-2, 2^0, ... 2^8, and rises only until the score has fallen by half a point or not been bettered twice.
+  SentEval's grids (2^-2 ... 2^3, or 2^-1 ... 2^5) are as many values, for vectors of larger norm; they end too early
+  for vectors of length 1. Beyond the best C the fits overfit, and take longest.
 * Relatedness: cross-entropy against the target distribution (as Tai et al. do) and a penalty chosen by Pearson's r
   on the validation split, instead of squared error without penalty, stopped early by the same criterion.
 
@@ -37,6 +38,7 @@ from .scores import correlate
 STRENGTHS: tuple[float, ...] = tuple(2.0**power for power in range(-2, 10, 2))
 FOLDS = 10
 BINS = 5
+_CLEAR_FALL = 0.005
 
 Features = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -244,7 +246,9 @@ def _choose(fits: Iterator[Fit], score: Callable[[Fit], list[float]]) -> tuple[l
         scores.append(score(fit))
         if len(scores[0]) == 1:
             kept.append(fit)
-        best = np.argmax(np.round(100 * np.asarray(scores), 2), axis=0)
-        if (best < len(scores) - 2).all():
+        table = np.asarray(scores)  # (values of C, choices)
+        best = np.argmax(np.round(100 * table, 2), axis=0)
+        fallen = table.max(axis=0) - table[-1] > _CLEAR_FALL
+        if (fallen | (best < len(scores) - 2)).all():
             break
-    return [int(c) for c in best], [float(scores[c][choice]) for choice, c in enumerate(best)], kept
+    return [int(c) for c in best], [float(table[c, choice]) for choice, c in enumerate(best)], kept
