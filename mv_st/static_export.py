@@ -1,7 +1,8 @@
-"""The linear view as one table of word vectors that plain sentence-transformers loads."""
+"""The linear view as one table of word vectors that plain sentence-transformers and model2vec load."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,8 @@ def export_static(
     """Fold the linear view into a model of stock sentence-transformers modules.
 
     The mean of W x with stored components removed is the mean of a vector per word, so the whole view becomes one
-    table. Anyone loads it with `SentenceTransformer(path)`, without mv_st. Its vectors equal
-    `model.encode(sentences, view="linear")` up to rounding, with these exceptions:
+    table. Anyone loads it with `SentenceTransformer(path)` or with model2vec's `StaticModel.from_pretrained(path)`,
+    without mv_st. Its vectors equal `model.encode(sentences, view="linear")` up to rounding, with these exceptions:
 
     * unknown words: a table cannot compose vectors from subwords; such words are zero vectors in it;
     * odd capitals: where the vocabulary distinguishes case, lower-case words are added as `Word` and `WORD`, but a
@@ -65,7 +66,15 @@ def export_static(
     )
     with whole_directory(path, overwrite=overwrite) as directory:
         static.save_pretrained(str(directory))
+        _add_settings_of_model2vec(directory)
     return static
+
+
+def _add_settings_of_model2vec(directory: Path) -> None:
+    """Tell model2vec, which reads this folder but not its list of modules, to normalise and not to cut text."""
+    path = directory / "config_sentence_transformers.json"
+    config = json.loads(path.read_text(encoding="utf-8")) | {"normalize": True, "max_length": None}
+    path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def _words_and_linear_view(model: SentenceTransformer, view: str | None) -> tuple[FastTextEmbedding, LinearMeanView]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model2vec import StaticModel
 from sentence_transformers import SentenceTransformer
 
 from mv_st import build_model, export_static, fit_components
@@ -41,7 +42,7 @@ def test_equals_the_linear_view(
     returned = export_static(model, tmp_path / "static")
     loaded = SentenceTransformer(str(tmp_path / "static"))
     texts = [*sentences, *TEXTS, "THE CAT AND US IN PARIS", "May may MAY us US The"]
-    for static in (returned, loaded):
+    for static in (returned, loaded, StaticModel.from_pretrained(tmp_path / "static")):
         np.testing.assert_allclose(static.encode(texts), model.encode(texts, view="linear"), atol=1e-5)
     assert [type(module).__module__.partition(".")[0] for module in loaded] == ["sentence_transformers"] * 2
 
@@ -65,6 +66,17 @@ def test_one_of_several_linear_views(vectors: WordVectors, sentences: list[str],
         export_static(model, tmp_path / "static")
     static = export_static(model, tmp_path / "static", view="linear_2")
     np.testing.assert_allclose(static.encode(sentences), model.encode(sentences, view="linear_2"), atol=1e-5)
+
+
+def test_model2vec_reads_long_text_to_its_end(vectors: WordVectors, tmp_path: Path) -> None:
+    model = build_model(vectors, hidden_size=4, seed=0, max_seq_length=None)
+    export_static(model, tmp_path / "static")
+    static = StaticModel.from_pretrained(tmp_path / "static")
+    long = "the cat sat " * 300 + "very happy bird " * 700
+    # model2vec adds up thousands of words one by one in single precision.
+    np.testing.assert_allclose(static.encode([long]), model.encode([long], view="linear"), atol=1e-4)
+    StaticModel.from_pretrained(tmp_path / "static").save_pretrained(tmp_path / "copy")
+    np.testing.assert_allclose(StaticModel.from_pretrained(tmp_path / "copy").encode([long]), static.encode([long]))
 
 
 class TestWhereItCannotBeEqual:
