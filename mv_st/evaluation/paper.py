@@ -114,7 +114,7 @@ def unsupervised_table(models: Sequence[ModelScores]) -> PaperTable:
         cells["STS13 without SMT"] = Cell(_paper_sts13_without_smt(key), quoted=True)
         cells["STS12-16"] = Cell(_mean([cells[year.upper()].value for year in YEARS]), quoted=True)
         rows.append(Row(name, cells, "transductive (1)" if key.startswith("mv_") else ""))
-    rows += [Row(model.label, _similarity_cells(model), model.components, "measured here") for model in models]
+    rows += [Row(model.label, similarity_cells(model), model.components, "measured here") for model in models]
     return PaperTable(
         "Similarity by cosine. Pearson's r x 100, unweighted mean over the datasets of a year.",
         columns,
@@ -167,10 +167,8 @@ def detailed_table(models: Sequence[ModelScores]) -> PaperTable:
     return PaperTable("Similarity by cosine on each dataset. Pearson's r x 100.", columns, rows)
 
 
-TABLES = {"unsupervised": unsupervised_table, "supervised": supervised_table, "detailed": detailed_table}
-
-
-def _similarity_cells(model: ModelScores) -> dict[str, Cell]:
+def similarity_cells(model: ModelScores) -> dict[str, Cell]:
+    """Years of STS, STS-B and SICK of a model by the name of their column, Pearson's r x 100."""
     cells = {}
     for task, scores in model.tasks.items():
         if not isinstance(scores, STSScores):
@@ -187,6 +185,9 @@ def _similarity_cells(model: ModelScores) -> dict[str, Cell]:
     if all(year.upper() in cells for year in YEARS):
         cells["STS12-16"] = Cell(_mean([cells[year.upper()].value for year in YEARS]))
     return cells
+
+
+TABLES = {"unsupervised": unsupervised_table, "supervised": supervised_table, "detailed": detailed_table}
 
 
 def _transfer_cells(model: ModelScores) -> dict[str, Cell]:

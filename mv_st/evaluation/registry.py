@@ -20,25 +20,31 @@ GROUPS: dict[str, list[str]] = {
 }
 
 
-def select_tasks(tasks: Iterable[str | type[FileTask]] | None) -> list[type[FileTask]]:
+def select_tasks(tasks: Iterable[str | type[FileTask]] | None) -> tuple[list[type[FileTask]], dict[str, str]]:
     """Task classes for names, groups of names (`sts`, `transfer`, `all`) and classes; all tasks for None.
 
+    Returns:
+        The tasks, and for each name that is not one a line that says so.
+
     Example:
-        >>> [task.title for task in select_tasks(["sts12", "trec"])]
-        ['STS12', 'TREC']
+        >>> known, unknown = select_tasks(["sts12", "trec", "tsr12"])
+        >>> [task.title for task in known], list(unknown)
+        (['STS12', 'TREC'], ['tsr12'])
     """
     chosen: dict[str, type[FileTask]] = {}
+    unknown: dict[str, str] = {}
     for item in ["all"] if tasks is None else tasks:
         if isinstance(item, type):
             chosen[item.task_name] = item
             continue
         for name in GROUPS.get(item.lower(), [item.lower()]):
-            if name not in TASKS:
-                raise UserError(f"no task {item!r}; there are {', '.join([*TASKS, *GROUPS])}")
-            chosen[name] = TASKS[name]
+            if name in TASKS:
+                chosen[name] = TASKS[name]
+            else:
+                unknown[item] = f"no task {item!r}; there are {', '.join([*TASKS, *GROUPS])}"
     if not chosen:
-        raise UserError("no tasks to evaluate")
-    return list(chosen.values())
+        raise UserError(next(iter(unknown.values()), "no tasks to evaluate"))
+    return list(chosen.values()), unknown
 
 
 def task_titles(tasks: Sequence[str]) -> list[str]:

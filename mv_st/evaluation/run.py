@@ -39,7 +39,8 @@ def evaluate(
 ) -> EvaluationResults:
     """Score one or more models.
 
-    Tasks whose data is not there are named in `missing`, what cannot be scored in `failed`; all others run.
+    Tasks that are not known, or whose data is not there, are named in `missing`, what cannot be scored in `failed`;
+    all others run.
 
     Args:
         models: A SentenceTransformer, a path or hub id, a list of these, or a mapping from names to these.
@@ -68,7 +69,8 @@ def evaluate(
         raise UserError("n_components applies to transductive components; stored ones are in the model")
     folder = None if data_dir is None else check_data_dir(data_dir)
     with preserved_rng_state():  # mteb seeds the global generators
-        found, missing = _find_tasks(select_tasks(tasks), folder, seed)
+        wanted, unknown = select_tasks(tasks)
+        found, missing = _find_tasks(wanted, folder, seed)
         failed: list[Failure] = []
         scores = []
         for name, model in _named(models).items():
@@ -87,7 +89,7 @@ def evaluate(
         "tasks": [task.task_name for task in found],
         "versions": {**versions(), **{name: version(name) for name in ("mteb", "scikit-learn")}},
     }
-    return EvaluationResults(scores, missing, failed, settings)
+    return EvaluationResults(scores, {**missing, **unknown}, failed, settings)
 
 
 def _find_tasks(
@@ -102,6 +104,10 @@ def _find_tasks(
             logger.info("%s", error)
         else:
             found.append(task)
+    if len(missing) > 1 and not found:
+        raise UserError(
+            f"{folder} has none of the tasks {', '.join(missing)}; give the folder that holds their folders"
+        )
     return found, missing
 
 

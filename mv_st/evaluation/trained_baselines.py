@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_callback import PrinterCallback, TrainerCallback
 
 from mv_st.errors import UserError
 from mv_st.loss import neighbours
@@ -54,6 +54,8 @@ def train_baseline(
     max_steps: int | None = None,
     seed: int = 0,
     batch_size: int = 512,
+    learning_rate: float | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> SentenceTransformer:
     """Train a baseline.
 
@@ -66,6 +68,8 @@ def train_baseline(
         max_steps: Stop after this many batches. Without either limit, one pass over the corpus.
         seed: Seed of weights and batch order.
         batch_size: Consecutive sentences in a batch.
+        learning_rate: Of Adam, constant; the one in `TRAINED_BASELINES` if not given.
+        callbacks: Told about the training, for example to keep the loss.
 
     Returns:
         The trained model.
@@ -77,12 +81,12 @@ def train_baseline(
         raise UserError(f"no baseline {name!r}; choose one of {', '.join(TRAINED_BASELINES)}")
     sentences = _load(corpus)
     words = word_embedding(vectors)
-    prepare, learning_rate = TRAINED_BASELINES[name]
-    settings = Settings(batch_size=batch_size, learning_rate=learning_rate)
+    prepare, usual_rate = TRAINED_BASELINES[name]
+    settings = Settings(batch_size=batch_size, learning_rate=learning_rate or usual_rate)
     with preserved_rng_state():  # the trainer seeds the global generators
         torch.manual_seed(seed)
         loss = prepare(words, sentences, hidden_size)
-        _run_trainer(loss, sentences, settings, minutes, max_steps, seed)
+        _run_trainer(loss, sentences, settings, minutes, max_steps, seed, callbacks)
     freeze_word_vectors(loss.model)
     return loss.model.eval()
 
@@ -350,6 +354,7 @@ def _run_trainer(
     minutes: float | None,
     max_steps: int | None,
     seed: int,
+    callbacks: Sequence[TrainerCallback],
 ) -> None:
     budget = None if minutes is None else TimeBudget(minutes)
     model = loss.model
@@ -368,7 +373,7 @@ def _run_trainer(
             args=arguments,
             train_dataset=sentences,
             loss=loss,
-            callbacks=[TrainingProgress(settings.batch_size, budget), *([budget] if budget else [])],
+            callbacks=[TrainingProgress(settings.batch_size, budget), *([budget] if budget else []), *callbacks],
         )
         trainer.remove_callback(PrinterCallback)
         inference_length = model.max_seq_length

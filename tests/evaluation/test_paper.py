@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from benchmark_scripts import run_benchmark
 
 from mv_st.evaluation.paper import detailed_table, paper_results, supervised_table, unsupervised_table
+from mv_st.evaluation.paper_ablation import CORPORA, ROWS, RUNS, VARIANTS, Measured, ablation_table
 from mv_st.evaluation.results import EvaluationResults, ModelScores, TransferScores
 from mv_st.evaluation.scores import Correlation, STSScores
 from mv_st.evaluation.tables import Cell
-
-ROOT = Path(__file__).parents[2]
+from mv_st.model import view_names
 
 
 def score(value: float) -> Correlation:
@@ -111,19 +110,95 @@ def test_detailed_table_matches_datasets_by_their_names() -> None:
 def test_script_writes_tables_from_files_of_results(tmp_path: Path) -> None:
     settings = {"versions": {"python": "3"}, "seed": 1111}
     EvaluationResults([model(sts13=years())], {"cr": "cr: not found"}, [], settings).save(tmp_path / "a.json")
-    # A copy, so that the results of the repository are not touched.
-    for name in ("tables.py", "reporting.py"):
-        (tmp_path / name).write_text((ROOT / "benchmarks" / name).read_text())
-    done = subprocess.run(
-        [sys.executable, "tables.py", "unsupervised", "a.json"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "cr: not found" in done.stderr
-    text = (tmp_path / "results" / "table_unsupervised.md").read_text()
+    code, errors = run_benchmark(tmp_path, "tables.py", "unsupervised", "a.json")
+    assert code == 0, errors
+    assert "cr: not found" in errors
+    text = (tmp_path / "benchmarks" / "results" / "table_unsupervised.md").read_text()
     assert "books.txt (1,000 sentences), vectors glove.vec, 7 steps, 30 min on 2 threads, seed 3" in text
     assert "python benchmarks/tables.py unsupervised a.json" in text
-    data = json.loads((tmp_path / "results" / "table_unsupervised.json").read_text())
+    data = json.loads((tmp_path / "benchmarks" / "results" / "table_unsupervised.json").read_text())
     assert data["evaluations"][0]["models"][0]["name"] == "ours"
-    failed = subprocess.run([sys.executable, "tables.py", "detailed"], cwd=tmp_path, capture_output=True, text=True)
-    assert failed.returncode == 1
-    assert failed.stderr.strip() == "nothing to show: give files of results, or --models and --data-dir"
+    code, errors = run_benchmark(tmp_path, "tables.py", "detailed")
+    assert code == 1
+    assert errors.strip() == "nothing to show: give files of results, or --models and --data-dir"
+
+
+def test_ablation_lines_are_those_of_the_paper() -> None:
+    tables = paper_results()["tables"]
+    for name in CORPORA:
+        printed = {(row["variant"], row["representation"]) for row in tables[name]["rows"]}
+        assert printed == {(row.variant, row.representation) for row in ROWS}
+    for row in ROWS:
+        for run, view in row.parts:
+            assert view is None or view in view_names(RUNS[run]["views"])
+
+
+def test_ablation_table_sets_our_lines_beside_the_printed_ones() -> None:
+    def line(variant: str, representation: str, pearson: float, accuracy: float) -> Measured:
+        year = STSScores({"a": score(pearson)}, score(pearson), score(pearson), score(pearson), [])
+        sts13 = STSScores({"FNWN": score(pearson)}, score(pearson), score(pearson), score(pearson), ["SMT"])
+        scores = model(sts12=year, sts13=sts13, sts14=year, mr=transfer(accuracy), mrpc=transfer(0.7, 0.8))
+        (row,) = (row for row in ROWS if (row.variant, row.representation) == (variant, representation))
+        return Measured(row, scores, 0.5)
+
+    table = ablation_table([line("single_view", "f", 0.6, 0.7), line("main", "f", 0.65, 0.8)])
+    rows = {(row.group, row.name): row.cells for row in table.rows}
+    single, main = VARIANTS["single_view"], VARIANTS["main"]
+    ours = rows[single, "f, ours"]
+    assert ours["STS12-14"] == Cell(pytest.approx(60.0))
+    assert ours["Δ STS12-14"] == Cell(pytest.approx(-5.0))
+    assert ours["binary"] == Cell(pytest.approx(70.0), incomplete=True)
+    assert ours["Δ binary"] == Cell(pytest.approx(-10.0), incomplete=True)
+    assert (ours["MRPC"], ours["F1"], ours["hours"]) == (Cell(70.0), Cell(80.0), Cell(0.5))
+    assert "STS12-16" not in ours
+    assert "Δ STS12-14" not in rows[main, "f, ours"]
+    quoted = rows[single, "f, paper, BookCorpus"]
+    assert (quoted["STS12-16"], quoted["Δ STS12-16"]) == (Cell(60.9, quoted=True), Cell(-3.5, quoted=True))
+    # The mean of the years without SMT follows from the detailed table, for the main model only.
+    first_years = rows[main, "en(f,g), paper, BookCorpus"]["STS12-14"]
+    assert first_years.value == pytest.approx((60.9 + 66.5 + 71.1) / 3, abs=0.6)
+    assert first_years.quoted
+    text = table.to_markdown()
+    assert "† binary: without cr, subj, mpqa, sst2." in text
+    assert len(table.rows) == 2 * len(ROWS) + 2
+
+
+def test_figure_is_drawn_from_the_records_of_two_runs(tmp_path: Path) -> None:
+    for agreement in ("cross", "all"):
+        history = [
+            {
+                "step": step,
+                "loss": 6.0,
+                "temperature": 1.0 / step,
+                "agreement_gru_gru": 0.1 * step,
+                "agreement_gru_linear": 0.2 * step,
+                "agreement_linear_linear": 0.3 * step,
+            }
+            for step in (20, 40, 60)
+        ]
+        record = {
+            "settings": {"agreement": agreement},
+            "corpus": {"sources": ["books.txt"], "sentences": 1000},
+            "vectors": {"source": "glove.vec"},
+            "steps": 60,
+            "seconds": {"training": 60.0},
+            "threads": 2,
+            "seed": 3,
+            "versions": {"python": "3"},
+            "history": [*history, {"train_runtime": 1.0, "step": 60}],
+        }
+        (tmp_path / agreement).mkdir()
+        (tmp_path / agreement / "training.json").write_text(json.dumps(record))
+    code, errors = run_benchmark(tmp_path, "figure.py", "cross", "all/training.json")
+    assert code == 0, errors
+    results = tmp_path / "benchmarks" / "results"
+    assert (results / "figure.png").stat().st_size > 10_000
+    data = json.loads((results / "figure.json").read_text())
+    assert [run["agreement"] for run in data["runs"]] == ["cross", "all"]
+    assert data["runs"][0]["curves"]["f-g"] == pytest.approx([4.0, 8.0, 12.0])
+    text = (results / "figure.md").read_text()
+    assert "| all four agreements | last (60) | 0.017 | 6.000 | 18.000 | 12.000 |" in text
+    assert "books.txt (1,000 sentences), vectors glove.vec, 60 steps, 1 min on 2 threads, seed 3" in text
+    code, errors = run_benchmark(tmp_path, "figure.py", "nowhere")
+    assert (code, len(errors.splitlines())) == (1, 1)
+    assert "not the record of a training run" in errors
