@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .loss import MultiViewLoss
     from .model import build_model
     from .sampler import ContiguousBatchSampler
+    from .spelling import add_spelling
     from .static_export import export_static
     from .training import train
     from .vector_training import train_vectors
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "ContiguousBatchSampler": "sampler",
     "MultiViewLoss": "loss",
+    "add_spelling": "spelling",
     "build_model": "model",
     "export_static": "static_export",
     "fit_components": "components",
@@ -41,6 +43,7 @@ __all__ = [
     "ContiguousBatchSampler",
     "MultiViewLoss",
     "__version__",
+    "add_spelling",
     "build_model",
     "export_static",
     "fit_components",

@@ -127,6 +127,12 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     method.add_argument("--weighting", choices=["none", "fixed", "learned"], help="word weights in the linear view")
     method.add_argument("--temperature", type=_positive_float, help="where the temperature starts")
     method.add_argument("--components", dest="n_components", type=int, metavar="K", help="components to remove")
+    method.add_argument(
+        "--spelling",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="vectors for unknown words from their spelling",
+    )
     method.add_argument("--whitening", type=float, metavar="P", help="0 (none) to 0.5 (equal variance)")
     method.add_argument("--learning-rate", type=_positive_float)
     method.add_argument("--clip-norm", type=_positive_float)

@@ -43,6 +43,7 @@ class Settings:
         weighting: Word weights of the linear view: `"none"`, `"fixed"` (SIF) or `"learned"`.
         temperature: Where the temperature starts.
         n_components: Principal components stored and removed at inference.
+        spelling: Whether unknown words get vectors from their spelling, where the word vectors have no subwords.
         whitening: Power of the variance by which remaining components are scaled down at inference, 0 to 0.5.
         power_iterations: Steps that estimate the component of a batch in training.
         learning_rate: Of Adam, constant.
@@ -61,6 +62,7 @@ class Settings:
     train_on: Literal["last", "mean"] = "last"
     weighting: Literal["none", "fixed", "learned"] = "none"
     temperature: float = 1.0
+    spelling: bool = False
     n_components: int = 1
     whitening: float = 0.0
     power_iterations: int = 10
@@ -95,7 +97,12 @@ class Settings:
         return asdict(self) | {"views": list(self.views)}
 
 
-_BEYOND_THE_PAPER: dict[str, Any] = {"train_on": "mean", "temperature": 0.2, "whitening": 0.5}
+_BEYOND_THE_PAPER: dict[str, Any] = {
+    "train_on": "mean",
+    "temperature": 0.2,
+    "spelling": True,
+    "whitening": 0.5,
+}
 
 PRESETS = {
     "small": Settings(hidden_size=256, **_BEYOND_THE_PAPER),

@@ -283,6 +283,7 @@ def _build(
     sentences: Dataset, vectors: WordVectors | str | Path | None, settings: Settings, seed: int, max_vocab: int | None
 ) -> SentenceTransformer:
     """An untrained model for a corpus."""
+    from .spelling import add_spelling
     from .vector_training import train_vectors
     from .vectors import load_vectors
 
@@ -297,11 +298,13 @@ def _build(
     if known == 0 and words.oov == "zero":
         raise UserError("the vectors have none of the words of the corpus; are they of another language?")
     logger.info("%.1f %% of the words of the corpus have a vector", 100 * known)
+    if settings.spelling:
+        vectors = add_spelling(vectors)
     return build_model(
         vectors,
         hidden_size=settings.hidden_size,
         views=settings.views,
-        oov=words.oov,
+        oov="zero" if vectors.subwords is None else "subword",
         max_seq_length=settings.max_seq_length,
         max_vocab=max_vocab,
         train_on=settings.train_on,

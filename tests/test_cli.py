@@ -160,6 +160,8 @@ def train_command(folder: Path, *more: str, corpus: str = "toy.txt", vectors: st
         ("--blocks 4", lambda model: True),
         ("--components 3", lambda model: model[-2].components("gru").norm(dim=1).allclose(torch.ones(3))),
         ("--components 0", lambda model: model[-2].components("gru").shape[0] == 0),
+        ("--spelling", lambda model: model[0].oov == "subword"),
+        ("--no-spelling", lambda model: model[0].oov == "zero"),
         ("--whitening 0.25", lambda model: model[-2].whitening == 0.25),
         ("--temperature 0.05 --learning-rate 1e-6", lambda model: abs(model[-1].temperature.item() - 0.05) < 1e-4),
         ("--max-vocab 20", lambda model: model[0].vocab_size == 21),

@@ -15,6 +15,7 @@ from mv_st.modules.fasttext_embedding import REQUIREMENT
 PUBLIC = [
     "ContiguousBatchSampler",
     "MultiViewLoss",
+    "add_spelling",
     "build_model",
     "export_static",
     "fit_components",

@@ -31,6 +31,7 @@ def test_paper_is_the_paper() -> None:
         "weighting": "none",
         "temperature": 1.0,
         "n_components": 1,
+        "spelling": False,
         "whitening": 0.0,
         "power_iterations": 10,
         "learning_rate": 5e-4,
