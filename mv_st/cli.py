@@ -257,41 +257,55 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _add_export(commands: argparse._SubParsersAction) -> None:
-    command = commands.add_parser("export", help="fold the linear view into a model that needs no mv-st")
+    command = commands.add_parser("export", help="write a model that needs no mv-st")
     command.add_argument("model", metavar="MODEL", help="folder or Hub id")
-    command.add_argument("output", metavar="DIR", help="folder of the static model")
-    command.add_argument("--view", help="which linear view, if there are several")
+    command.add_argument("output", metavar="DIR", help="folder of the new model")
+    kind = command.add_mutually_exclusive_group()
+    kind.add_argument("--view", help="which linear view to fold into a static model, if there are several")
+    kind.add_argument(
+        "--self-contained",
+        action="store_true",
+        help="the whole model with the code of its modules, instead of a static model of the linear view",
+    )
     command.add_argument("--overwrite", action="store_true", help="replace the output folder")
     command.set_defaults(run=_export)
 
 
 def _export(options: argparse.Namespace) -> int:
+    from .self_contained import save_self_contained
     from .static_export import export_static
 
-    export_static(_load(options.model), options.output, view=options.view, overwrite=options.overwrite)
-    print(f"the static model is in {options.output}", file=sys.stderr)
+    model = _load(options.model)
+    if options.self_contained:
+        save_self_contained(model, options.output, overwrite=options.overwrite)
+        print(f"the self-contained model is in {options.output}", file=sys.stderr)
+    else:
+        export_static(model, options.output, view=options.view, overwrite=options.overwrite)
+        print(f"the static model is in {options.output}", file=sys.stderr)
     return 0
 
 
 def _add_push(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("push", help="upload a model to the Hugging Face Hub")
-    command.add_argument("model", metavar="MODEL", help="folder of the model")
+    command.add_argument("model", metavar="MODEL", help="folder or Hub id")
     command.add_argument("repo_id", metavar="REPO_ID", help="user/name")
-    command.add_argument("--private", action="store_true", help="make a new repository private")
+    command.add_argument("--private", action="store_true", help="make the repository private")
+    command.add_argument("--overwrite", action="store_true", help="put a new version into a repository that exists")
+    command.add_argument(
+        "--self-contained", action="store_true", help="upload the code of the modules, for people without mv-st"
+    )
+    command.add_argument("--results", metavar="FILE.json", help="scores for the model card, from mv-st evaluate")
+    command.add_argument("--license", metavar="ID", help="licence of the model, such as apache-2.0")
+    command.add_argument("--language", metavar="CODE", help="language of the model, such as en")
     command.set_defaults(run=_push)
 
 
 def _push(options: argparse.Namespace) -> int:
-    from huggingface_hub import get_token
+    from .hub import push_to_hub
 
-    model = _load(options.model)
-    if get_token() is None:
-        raise UserError("not logged in to the Hugging Face Hub; run `hf auth login` or set HF_TOKEN")
-    try:
-        address = model.push_to_hub(options.repo_id, private=options.private or None, exist_ok=True)
-    except Exception as error:  # which exceptions there are depends on the HTTP library of huggingface_hub
-        raise UserError(f"cannot push to {options.repo_id}: {_first_line(error)}") from error
-    print(address)
+    values = {name: value for name, value in vars(options).items() if name not in ("run", "verbose", "model")}
+    folder = options.model if Path(options.model).is_dir() else None
+    print(push_to_hub(_load(options.model), **values, folder=folder))
     return 0
 
 
