@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
-from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import InputModule
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -21,6 +20,7 @@ from torch.nn import functional as F
 from ..errors import UserError
 from ..subwords import SubwordTable
 from ..vectors import WordVectors, load_vectors
+from . import batched_inference
 from .weights import hub_arguments, save_config_and_weights
 from .word_tokenizer import MEMO_CHARACTERS, UNKNOWN, UNKNOWN_ID, WordLookup, build_tokenizer
 from .words import Words
@@ -159,26 +159,29 @@ class FastTextEmbedding(InputModule):
             inputs = self._prepend_prompt(list(inputs), prompt)
         if self._lookup.characters > MEMO_CHARACTERS:
             self._start_memo()
-        sentences = [self._lookup.ids(text) or [UNKNOWN_ID] for text in inputs]
+        ids, lengths = self._lookup.batch(inputs)
         limit = kwargs.get("max_length") or self.max_seq_length
-        if limit is not None:
-            sentences = [ids if len(ids) <= limit else self._truncate(ids, limit) for ids in sentences]
-        # array and fromiter: the fastest way from Python integers to a tensor.
-        flat = array("q", itertools.chain.from_iterable(sentences))
-        ids = np.frombuffer(flat, dtype=np.int64).copy()
-        lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
+        if limit is not None and lengths.max(initial=0) > limit:
+            ids, lengths = self._truncate(ids, lengths, limit)
+        if not lengths.all():
+            starts = lengths.cumsum() - lengths
+            ids = np.insert(ids, starts[lengths == 0], UNKNOWN_ID)
+            lengths = lengths.clip(1)
         features = {"input_ids": torch.from_numpy(ids), "sentence_lengths": torch.from_numpy(lengths)}
         if self._unknown_words:
             features |= self._number_unknown_words(ids)
         return features
 
-    def _truncate(self, ids: list[int], limit: int) -> list[int]:
+    def _truncate(self, ids: np.ndarray, lengths: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
         if not self._logged_truncation:
             self._logged_truncation = True
             logger.warning(
-                "a text of %d words was cut to %d (max_seq_length); further cuts are not reported", len(ids), limit
+                "a text of %d words was cut to %d (max_seq_length); further cuts are not reported",
+                lengths[lengths > limit][0],
+                limit,
             )
-        return ids[:limit]
+        starts = np.repeat(lengths.cumsum() - lengths, lengths)
+        return ids[np.arange(len(ids)) - starts < limit], lengths.clip(max=limit)
 
     def _number_unknown_words(self, ids: np.ndarray) -> dict[str, Tensor]:
         """Renumber the unknown words of this batch -1, -2, ..., in place, and list their subwords."""
@@ -282,6 +285,9 @@ class FastTextEmbedding(InputModule):
         self._start_memo()
 
 
+batched_inference.install(SentenceTransformer, FastTextEmbedding)
+
+
 def check_texts(inputs: Sequence[str]) -> None:
     """Raise a UserError unless the inputs are a sequence of strings.
 
@@ -289,6 +295,8 @@ def check_texts(inputs: Sequence[str]) -> None:
     """
     if isinstance(inputs, str):
         raise UserError(f"expected a list of texts, got one text: {inputs[:60]!r}")
+    if set(map(type, inputs)) == {str}:
+        return
     for text in inputs:
         if not isinstance(text, str):
             raise UserError(f"mv_st encodes text; got {type(text).__name__}: {str(text)[:60]!r}")

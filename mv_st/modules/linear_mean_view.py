@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -72,6 +72,16 @@ class LinearMeanView(View):
         if self.weighting == "none":
             return None
         return self.word_weights[words.known_ids]
+
+    def forward(self, features: dict[str, Any], view: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        """As in all views; but where the map that includes the removal of components is at hand, take that."""
+        folded_map = features.get("folded_maps", {}).get(self.name)
+        if folded_map is None or view not in (None, self.name):
+            return super().forward(features, view=view, **kwargs)
+        words: Words = features["words"]
+        words.dtype = folded_map.dtype
+        features.setdefault("views", {})[self.name] = words.mean(self._weights_of(words)) @ folded_map
+        return features
 
     def training_vector(self, words: Words) -> Tensor:
         """Mean of W x."""

@@ -117,6 +117,8 @@ class PCRemoval(ModuleWithWeights):
         """Remove the components from every view in `features["views"]`."""
         views: dict[str, Tensor] = features["views"]
         for name, vectors in views.items():
+            if name in features.get("folded_maps", ()):
+                continue
             if not self.training:
                 views[name] = self.clean(vectors, name, representation)
             elif self.iterations:

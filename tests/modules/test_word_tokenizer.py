@@ -7,6 +7,7 @@ import sys
 import unicodedata
 
 import pytest
+from tokenizers import normalizers, pre_tokenizers
 
 from mv_st.modules.word_tokenizer import UNKNOWN_ID, WordLookup, WordSplitter, build_tokenizer
 
@@ -92,6 +93,26 @@ class TestWords:
         split = WordSplitter(build_tokenizer([]))
         assert split(unicodedata.normalize("NFC", text)) == split(unicodedata.normalize("NFD", text))
 
+    @pytest.mark.parametrize("vocabulary", [[], ["'s"], ["n't", "'s"], ["Paris"]], ids=str)
+    def test_ascii_text_is_split_as_the_tokenizer_splits_it(self, vocabulary: list[str]) -> None:
+        chance = random.Random(3)
+        tokenizer = build_tokenizer(vocabulary)
+        split = WordSplitter(tokenizer)
+        for _ in range(2000):
+            text = "".join(chr(chance.choice([chance.randrange(128), 39, 83, 115])) for _ in range(12))
+            normalized = tokenizer.normalizer.normalize_str(text)
+            assert split(text) == [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalized)], repr(
+                text
+            )
+
+    def test_rules_of_another_tokenizer_hold(self) -> None:
+        tokenizer = build_tokenizer(["a"])
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        assert WordSplitter(tokenizer)("A-b, c") == ["a-b,", "c"]
+        tokenizer = build_tokenizer(["a"])
+        tokenizer.normalizer = normalizers.Replace("b", "x")
+        assert WordSplitter(tokenizer)("A-b") == ["A", "-", "x"]
+
     def test_half_a_character_does_not_stop_the_rest(self) -> None:
         assert WordSplitter(build_tokenizer([]))("cat \ud83d dog\udc00s") == ["cat", "dog", "s"]
 
@@ -145,6 +166,14 @@ class TestMemo:
         assert [found.ids(text) for text in texts] == expected
         assert [found.ids(text) for text in texts] == expected, "remembered"
         assert sum(any(ids) for ids in expected) > 500
+
+    def test_many_texts_at_once(self) -> None:
+        found = lookup(ENGLISH)
+        texts = ["the cat", "", "\0", "it \0 is\0the", " \0 cat", *random_texts(300), ""]
+        ids, lengths = found.batch(texts)
+        assert lengths.tolist() == [len(found.ids(text)) for text in texts]
+        assert ids.tolist() == [i for text in texts for i in found.ids(text)]
+        assert lengths.tolist()[:5] == [2, 0, 0, 3, 1]
 
     def test_falls_back_to_lower_case_otherwise(self) -> None:
         tokenizer = build_tokenizer(CASED)
