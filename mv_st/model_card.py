@@ -245,8 +245,11 @@ def write_model_card(model: BaseModel, directory: Path) -> None:
         data.evaluation = tuple(metadata.eval_results)
         data.evaluation_tables = _section(old, "Evaluation")
     new = generate_model_card(model)
-    if data._record() is None and not data.train_datasets:
-        new = new.replace(_section(new, "Training"), _section(old, "Training") or _section(new, "Training"))
+    known = _section(old, "Training")
+    if known and data._record() is None and not data.train_datasets:
+        if not (directory / "training.png").exists():
+            known = re.sub(r"\n+!\[.*\]\(training\.png\)", "", known)
+        new = new.replace(_section(new, "Training"), known)
     path.write_text(new, encoding="utf-8")
 
 

@@ -268,7 +268,10 @@ class TestWriteAnew:
 
     @pytest.fixture
     def loaded(self, model: SentenceTransformer, tmp_path: Path) -> SentenceTransformer:
+        (tmp_path / "first").mkdir()
+        (tmp_path / "first" / "training.png").write_bytes(b"a picture")
         card = card_of(model, tmp_path / "first", RECORD)
+        assert "(training.png)" in card
         edited = card.replace("---\n", "---\nlicense: mit\nlanguage: [de]\n", 1)
         (tmp_path / "first" / "README.md").write_text(edited, encoding="utf-8")
         return SentenceTransformer(str(tmp_path / "first"))
@@ -283,6 +286,8 @@ class TestWriteAnew:
         assert 'SentenceTransformer("ann/model", trust_remote_code=True)' in card
         assert "pip install mv-st" not in card
         assert "books.txt, letters.txt: 2,542,574 sentences" in card
+        assert "`batch_size` 512." in card
+        assert "training.png" not in card, "it was not copied"
         assert "step 500 of 771 | 69.5 | 70.0 |" in card
         data: Any = ModelCard(card).data
         assert (data.license, data.language, data.model_name) == ("mit", ["de"], "ann/model")
