@@ -21,11 +21,12 @@ from huggingface_hub import constants
 from sentence_transformers import SentenceTransformer
 from test_self_contained import run_without_package
 
-from mv_st import build_model, export_static, fit_components, push_to_hub
+from mv_st import build_model, export_static, fit_components
 from mv_st.cli import main
 from mv_st.errors import UserError
 from mv_st.evaluation.results import EvaluationResults, ModelScores
 from mv_st.evaluation.scores import Correlation, STSScores
+from mv_st.hub import push_to_hub
 
 ANN, BOB = "hf_AnnsVerySecretToken", "hf_BobsVerySecretToken"
 USERS = {ANN: "ann", BOB: "bob"}

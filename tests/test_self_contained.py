@@ -18,10 +18,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from transformers import dynamic_module_utils
 
-from mv_st import build_model, fit_components, save_self_contained
+from mv_st import build_model, fit_components
 from mv_st.cli import main
 from mv_st.errors import UserError
 from mv_st.modules import LinearMeanView
+from mv_st.self_contained import save_self_contained
 from mv_st.vectors import WordVectors
 
 WITHOUT_PACKAGE = """
