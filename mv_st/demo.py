@@ -70,7 +70,9 @@ def run_demo(
     print("                          first    in the first ten")
     print(f"  averaged word vectors   {averaged[0]:5.1%}    {averaged[1]:5.1%}")
     print(f"  the trained model       {trained[0]:5.1%}    {trained[1]:5.1%}")
-    print(f"\nThe model is in {output}; its curves are in {Path(output) / 'training.png'}.")
+    picture = Path(output) / "training.png"
+    curves = f"; its curves are in {picture}" if picture.exists() else ""
+    print(f"\nThe model is in {output}{curves}.")
     print(f'Try: mv-st similar {output} FILE --query "..."')
     return model
 

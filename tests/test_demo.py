@@ -49,6 +49,7 @@ def test_demo_from_text_to_a_model(tmp_path: Path, capsys: pytest.CaptureFixture
         assert f"\n{query}\n" in shown.out
     assert "How often one of 160 unseen sentences" in shown.out
     assert "averaged word vectors" in shown.out
+    assert "training.png" not in shown.out  # there is no picture without matplotlib
     assert "1. word vectors from 640 sentences" in shown.err
     record = json.loads((output / "training.json").read_text())
     assert record["corpus"] == {"sources": ["dataset"], "sentences": 640}
