@@ -1,6 +1,7 @@
-# make demo   set up, train a small model on the bundled books, show what it learnt
-# make test   set up, run the tests
-# make lint   set up, ruff and mypy
+# make demo      set up, train a small model on the bundled books, show what it learnt
+# make test      set up, run the tests
+# make lint      set up, ruff and mypy
+# make package   set up, build wheel and source archive, try both in fresh environments
 
 PYTHON ?= python3
 VENV := .venv
@@ -32,20 +33,12 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Build wheel and sdist, install each into a fresh environment away from the source tree, and use it there.
+# Build wheel and source archive, install each into a fresh environment away from the source tree, and use it there.
 package: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt build
-	rm -rf dist
+	rm -rf build dist
 	$(BIN)/python -m build --outdir dist
-	for file in dist/*.whl dist/*.tar.gz; do \
-		folder=$$(mktemp -d) && cp constraints.txt $$file $$folder && \
-		$(PYTHON) -m venv $$folder/venv && \
-		(cd $$folder && venv/bin/python -m pip install --quiet --constraint constraints.txt torch numpy && \
-		venv/bin/python -m pip install --quiet --constraint constraints.txt ./$$(basename $$file) && \
-		venv/bin/mv-st --version && venv/bin/mv-st demo --minutes 0.1 --output model && \
-		echo "The sea was calm." | venv/bin/mv-st similar model - --query "quiet water") || exit 1; \
-		rm -rf $$folder; \
-	done
+	$(BIN)/python tests/check_package.py dist constraints.txt
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
