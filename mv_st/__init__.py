@@ -14,9 +14,11 @@ from ._registration import register_modules
 if TYPE_CHECKING:
     from .components import fit_components
     from .corpus import load_corpus, window_dataset
+    from .hub import push_to_hub
     from .loss import MultiViewLoss
     from .model import build_model
     from .sampler import ContiguousBatchSampler
+    from .self_contained import save_self_contained
     from .spelling import add_spelling
     from .static_export import export_static
     from .training import train
@@ -34,6 +36,8 @@ _WHERE = {
     "fit_components": "components",
     "load_corpus": "corpus",
     "load_vectors": "vectors",
+    "push_to_hub": "hub",
+    "save_self_contained": "self_contained",
     "train": "training",
     "train_vectors": "vector_training",
     "window_dataset": "corpus",
@@ -49,6 +53,8 @@ __all__ = [
     "fit_components",
     "load_corpus",
     "load_vectors",
+    "push_to_hub",
+    "save_self_contained",
     "train",
     "train_vectors",
     "window_dataset",

@@ -31,6 +31,9 @@ MODULE_CLASSES = {
 }
 """Where each class lives. These paths stand in every saved model: never move a class."""
 
+CODE = "modeling_mv_st"
+"""The file in which self-contained models keep their code; where mv_st is imported, its own classes take its place."""
+
 
 class ModuleClasses(Mapping[str, type]):
     """Class references of our modules and the classes, which are imported when they are asked for.
@@ -42,6 +45,11 @@ class ModuleClasses(Mapping[str, type]):
     def __init__(self, others: Mapping[str, type]) -> None:
         self._others = others
         self._paths = {f"{module}.{name}": (module, name) for module, name in MODULE_CLASSES.items()}
+        self._paths |= {
+            f"{CODE}.{name}": (module, name)
+            for module, name in MODULE_CLASSES.items()
+            if module.startswith("mv_st.modules.")
+        }
 
     def __getitem__(self, reference: str) -> type:
         if reference not in self._paths:

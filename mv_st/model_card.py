@@ -49,7 +49,8 @@ model = SentenceTransformer("{model_id}")
 ```"""
 
 SELF_CONTAINED = """The code of its modules is part of this model: `modeling_mv_st.py` and the files that it imports.
-`trust_remote_code=True` runs that code; mv-st does not have to be installed.
+`trust_remote_code=True` runs that code; mv-st does not have to be installed. Where it is installed and imported, its
+own modules are used, and the flag is not needed.
 
 ```bash
 pip install "sentence-transformers>=6.0"

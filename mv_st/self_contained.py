@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __version__
+from ._registration import CODE
 from .bundle import flat_files, flat_name
 from .errors import UserError
 from .files import whole_directory
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-CODE = "modeling_mv_st"
-"""The file that the host library is told to load; it imports all others."""
 
 MODEL_CARD = "mv_st.model_card"
 WORDS = "mv_st.modules.fasttext_embedding"

@@ -142,8 +142,6 @@ def train(
             else:
                 run.begin(_build(sentences, vectors, chosen, seed, max_vocab), description)
         model = SentenceTransformer(str(run.untrained))
-    # Choosing examples for the model card is not worth its progress bar, which no setting switches off.
-    model.model_card_data.set_widget_examples = _no_examples  # type: ignore[method-assign]
     prepared = time.monotonic()
 
     history, steps = _run_trainer(
@@ -174,8 +172,8 @@ def train(
             "history": history,
         }
         with whole_directory(output, overwrite=overwrite) as directory:
+            write_record(directory, record)  # first, because the model card tells what it says
             model.save_pretrained(str(directory))
-            write_record(directory, record)
         run.close()
     state.wait_for_everyone()
     return model if state.is_main_process else SentenceTransformer(str(output))
@@ -393,10 +391,6 @@ def _describe_vectors(vectors: WordVectors | str | Path | None, max_vocab: int |
 
 def _no_gpu() -> bool:
     return not torch.cuda.is_available()
-
-
-def _no_examples(dataset: Any) -> None:
-    """In place of the host library's choice of examples for the model card."""
 
 
 @contextmanager

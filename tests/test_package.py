@@ -21,6 +21,8 @@ PUBLIC = [
     "fit_components",
     "load_corpus",
     "load_vectors",
+    "push_to_hub",
+    "save_self_contained",
     "train",
     "train_vectors",
     "window_dataset",

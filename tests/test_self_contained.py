@@ -176,16 +176,25 @@ def test_the_host_library_follows_all_imports(without_package: dict[str, Any]) -
 
 
 def test_where_mv_st_is_installed(without_package: dict[str, Any], small_model: SentenceTransformer) -> None:
-    loaded = SentenceTransformer(str(without_package["folder"] / "first"), trust_remote_code=True)
-    np.testing.assert_array_equal(loaded.encode(SENTENCES), small_model.encode(SENTENCES))
-    np.testing.assert_array_equal(small_model.encode(SENTENCES), expected(small_model)["similarity"])
+    """Its own classes are used, with the flag or without; the code in the folder is not run."""
+    for arguments in ({}, {"trust_remote_code": True}):
+        loaded = SentenceTransformer(str(without_package["folder"] / "first"), **arguments)
+        assert type(loaded[0]) is type(small_model[0])
+        np.testing.assert_array_equal(loaded.encode(SENTENCES), small_model.encode(SENTENCES))
 
 
 def test_saves_a_loaded_one_again(without_package: dict[str, Any], tmp_path: Path) -> None:
-    loaded = SentenceTransformer(str(without_package["folder"] / "first"), trust_remote_code=True)
-    save_self_contained(loaded, tmp_path / "again")
-    again = SentenceTransformer(str(tmp_path / "again"), trust_remote_code=True)
-    np.testing.assert_array_equal(again.encode(SENTENCES), loaded.encode(SENTENCES))
+    """Of classes of mv_st, and of classes from the code in the folder, as a model has that was loaded before mv_st."""
+    folder = str(without_package["folder"] / "first")
+    loaded = SentenceTransformer(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SentenceTransformer, "_module_classes", {})
+        with_its_code = SentenceTransformer(folder, trust_remote_code=True)
+        assert type(with_its_code[0]) is not type(loaded[0])
+        for number, model in enumerate((loaded, with_its_code)):
+            save_self_contained(model, tmp_path / str(number))
+            again = SentenceTransformer(str(tmp_path / str(number)), trust_remote_code=True)
+            np.testing.assert_array_equal(again.encode(SENTENCES), loaded.encode(SENTENCES))
 
 
 def test_with_stock_modules(vectors: WordVectors, tmp_path: Path) -> None:

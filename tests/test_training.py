@@ -120,6 +120,13 @@ def test_record_says_how_the_model_was_made(trained: Any) -> None:
     assert all(curves <= entry.keys() for entry in logged)
 
 
+def test_the_card_says_it_too(trained: Any) -> None:
+    _, output, record = trained
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert f"{record['steps']:,} steps, {record['sentences_seen']:,} sentences read" in card
+    assert "![Loss, temperature and agreement of the views during training](training.png)" in card
+
+
 def test_loss_and_temperature_fall(trained: Any) -> None:
     model, output, record = trained
     curve = losses(record["history"])
