@@ -43,7 +43,9 @@ def preset_model(vectors: WordVectors, d: int, fit_on: list[str]) -> SentenceTra
     """An untrained model of the preset with d units, with components fitted as after training."""
     settings = PRESETS[PRESET_OF[d]]
     model = build_model(vectors, d, settings.views, n_components=settings.n_components, seed=0)
-    return fit_components(model, fit_on, settings.n_components, whitening=settings.whitening)
+    # Transfer features are not encoded here.
+    options = {"whitening": settings.whitening, "representations": ("similarity",)}
+    return fit_components(model, fit_on, settings.n_components, **options)
 
 
 def minilm() -> SentenceTransformer:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 SENTENCES_PER_CHUNK = 20_000
-BATCH_SIZE = 256
 
 
 def encode_file(
@@ -107,7 +106,7 @@ def nearest(
     with progress_bar(total=len(sentences), desc="encoding", unit="sentences") as bar:
         for start in range(0, len(sentences), SENTENCES_PER_CHUNK):
             chunk = sentences[start : start + SENTENCES_PER_CHUNK]
-            vectors = model.encode(chunk, batch_size=BATCH_SIZE, **options, show_progress_bar=False)
+            vectors = model.encode(chunk, **options, show_progress_bar=False)
             for kept, scores in zip(best, wanted @ vectors.T, strict=True):
                 found = np.argsort(-scores)[:top]
                 kept[:] = sorted(kept + [(float(scores[i]), chunk[i]) for i in found], reverse=True)[:top]
@@ -141,9 +140,7 @@ def encoding_workers(model: SentenceTransformer, workers: int) -> Iterator[Any]:
         `encode(sentences, **options)`, with options of `model.encode`.
     """
     if workers == 1:
-        yield lambda sentences, **options: model.encode(
-            sentences, batch_size=BATCH_SIZE, show_progress_bar=False, **options
-        )
+        yield lambda sentences, **options: model.encode(sentences, show_progress_bar=False, **options)
         return
     # Workers that all use all cores get in each other's way. They read this when they start.
     threads = str(max(1, torch.get_num_threads() // workers))
@@ -153,7 +150,6 @@ def encoding_workers(model: SentenceTransformer, workers: int) -> Iterator[Any]:
     try:
         yield lambda sentences, **options: model.encode(
             sentences,
-            batch_size=BATCH_SIZE,
             pool=pool,
             chunk_size=max(1, len(sentences) // (4 * workers)),
             show_progress_bar=False,

@@ -129,7 +129,7 @@ def _encode(
             if result is None:
                 result = vectors.new_empty(len(inputs), vectors.shape[1])
             bar.update()
-        result[torch.from_numpy(batch)] = vectors
+        result.index_copy_(0, torch.from_numpy(batch), vectors)
 
     with tqdm(total=len(batches), desc="Batches", disable=not show_progress_bar) as bar:
         work = ((batch, words_of(batch)) for batch in batches)

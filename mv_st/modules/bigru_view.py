@@ -7,9 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .gru_kernel import bidirectional_gru, pooled_bidirectional_gru
+from .gru_kernel import bidirectional_gru, pooled_bidirectional_gru, reference_bidirectional_gru
 from .view import View
 from .words import Words, extreme_per_sentence, mean_per_sentence
+
+FEW_SENTENCES = 4
+"""So few are encoded faster by stock PyTorch, which calls fewer operations per word, than by our kernel."""
 
 
 class BiGRUView(View):
@@ -72,6 +75,10 @@ class BiGRUView(View):
         return self._pooled(words, "mean")
 
     def _pooled(self, words: Words, pool: Literal["last", "mean"]) -> Tensor:
+        in_full_precision = words.dtype.itemsize >= 4  # stock PyTorch would compute in half precision
+        if len(words.lengths) <= FEW_SENTENCES and in_full_precision and not torch.is_grad_enabled():
+            states, last = reference_bidirectional_gru(words.vectors, words.lengths.cpu(), self.gru)
+            return last if pool == "last" else mean_per_sentence(states, words.lengths)
         vectors, index = words.distinct
         return pooled_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, pool, index)
 

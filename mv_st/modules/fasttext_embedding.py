@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from ..errors import UserError
 from ..subwords import SubwordTable
 from ..vectors import WordVectors, load_vectors
-from . import batched_inference
+from .batched_inference import install as install_batched_inference
 from .weights import hub_arguments, save_config_and_weights
 from .word_tokenizer import MEMO_CHARACTERS, UNKNOWN, UNKNOWN_ID, WordLookup, build_tokenizer
 from .words import Words
@@ -285,7 +285,7 @@ class FastTextEmbedding(InputModule):
         self._start_memo()
 
 
-batched_inference.install(SentenceTransformer, FastTextEmbedding)
+install_batched_inference(SentenceTransformer, FastTextEmbedding)
 
 
 def check_texts(inputs: Sequence[str]) -> None:

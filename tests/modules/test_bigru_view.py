@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mv_st.modules import BiGRUView
+from mv_st.modules import BiGRUView, bigru_view
 from mv_st.modules.words import Words
 
 LENGTHS = [4, 1, 6, 2]
@@ -62,6 +62,21 @@ def literal_states(view: BiGRUView, words: Words) -> list[tuple[Tensor, Tensor]]
 def test_similarity_is_the_mean_state(view: BiGRUView, words: Words) -> None:
     expected = torch.stack([states.mean(0) for states, _ in literal_states(view, words)])
     torch.testing.assert_close(view.similarity_vector(words), expected)
+
+
+@pytest.mark.parametrize("train_on", ["last", "mean"])
+@pytest.mark.parametrize("few", [0, 100])
+def test_few_sentences_give_the_same(
+    view: BiGRUView, words: Words, train_on: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bigru_view, "FEW_SENTENCES", few)
+    view.train_on = train_on  # type: ignore[assignment]
+    literal = literal_states(view, words)
+    with torch.no_grad():
+        last_or_mean, mean = view.training_vector(words), view.similarity_vector(words)
+    torch.testing.assert_close(mean, torch.stack([states.mean(0) for states, _ in literal]))
+    expected = torch.stack([last for _, last in literal]) if train_on == "last" else mean
+    torch.testing.assert_close(last_or_mean, expected)
 
 
 def test_transfer_is_max_mean_min_last(view: BiGRUView, words: Words) -> None:
