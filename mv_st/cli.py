@@ -128,6 +128,12 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     method.add_argument("--temperature", type=_positive_float, help="where the temperature starts")
     method.add_argument("--components", dest="n_components", type=int, metavar="K", help="components to remove")
     method.add_argument(
+        "--gentle-start",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="begin with weak recurrence in the GRU",
+    )
+    method.add_argument(
         "--spelling",
         action=argparse.BooleanOptionalAction,
         default=None,

@@ -31,6 +31,7 @@ def build_model(
     max_vocab: int | None = None,
     dtype: Literal["float32", "float16"] | None = None,
     train_on: Literal["last", "mean"] = "last",
+    gentle_start: bool = False,
     weighting: Literal["none", "fixed", "learned"] = "none",
     word_counts: dict[str, int] | np.ndarray | None = None,
     n_components: int = 1,
@@ -51,6 +52,7 @@ def build_model(
         max_vocab: Keep the first words only.
         dtype: How word vectors are stored, `"float32"` or `"float16"`.
         train_on: Train the GRU on its `"last"` state as the paper does, or on the `"mean"` state it is used with.
+        gentle_start: Start the GRU with weak recurrence, see `BiGRUView.start_gently`.
         weighting: Weights of words in the linear view: `"none"` as in the paper, `"fixed"` SIF weights, or
             `"learned"` ones that start there.
         word_counts: Occurrences of words in the corpus, for the weights: by word, or one per row of the table.
@@ -72,7 +74,7 @@ def build_model(
     """
     from sentence_transformers import SentenceTransformer
 
-    from .modules import FastTextEmbedding, PCRemoval, ViewEnsemble
+    from .modules import BiGRUView, FastTextEmbedding, PCRemoval, ViewEnsemble
 
     views = (views,) if isinstance(views, str) else tuple(views)
     if not views or not set(views) <= set(VIEW_KINDS):
@@ -90,6 +92,10 @@ def build_model(
         _build_view(kind, name, words.embedding_dimension, hidden_size, train_on, weighting, words.vocab_size, weights)
         for kind, name in zip(views, view_names(views), strict=True)
     ]
+    if gentle_start:
+        for view in view_modules:
+            if isinstance(view, BiGRUView):
+                view.start_gently()
     removal = PCRemoval({view.name: view.widths for view in view_modules}, n_components, power_iterations, whitening)
     ensemble = ViewEnsemble([view.name for view in view_modules], 2 * hidden_size, temperature)
     return SentenceTransformer(modules=[words, *view_modules, removal, ensemble], similarity_fn_name="cosine")

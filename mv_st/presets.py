@@ -40,6 +40,7 @@ class Settings:
         blocks: Number of runs of consecutive sentences in a batch.
         include_self: Whether a sentence is its own neighbour.
         train_on: State of the GRU that the loss sees: `"last"` or `"mean"`.
+        gentle_start: Whether the GRU starts with weak recurrence.
         weighting: Word weights of the linear view: `"none"`, `"fixed"` (SIF) or `"learned"`.
         temperature: Where the temperature starts.
         n_components: Principal components stored and removed at inference.
@@ -60,6 +61,7 @@ class Settings:
     blocks: int = 1
     include_self: bool = True
     train_on: Literal["last", "mean"] = "last"
+    gentle_start: bool = False
     weighting: Literal["none", "fixed", "learned"] = "none"
     temperature: float = 1.0
     spelling: bool = False
@@ -99,6 +101,8 @@ class Settings:
 
 _BEYOND_THE_PAPER: dict[str, Any] = {
     "train_on": "mean",
+    "gentle_start": True,
+    "weighting": "fixed",
     "temperature": 0.2,
     "spelling": True,
     "whitening": 0.5,

@@ -306,6 +306,7 @@ def _build(
         max_seq_length=settings.max_seq_length,
         max_vocab=max_vocab,
         train_on=settings.train_on,
+        gentle_start=settings.gentle_start,
         weighting=settings.weighting,
         word_counts=counts,
         n_components=settings.n_components,

@@ -160,6 +160,8 @@ def train_command(folder: Path, *more: str, corpus: str = "toy.txt", vectors: st
         ("--blocks 4", lambda model: True),
         ("--components 3", lambda model: model[-2].components("gru").norm(dim=1).allclose(torch.ones(3))),
         ("--components 0", lambda model: model[-2].components("gru").shape[0] == 0),
+        ("--gentle-start", lambda model: model[1].gru.bias_ih_l0[4:8].mean() < -0.5),
+        ("--no-gentle-start", lambda model: model[1].gru.bias_ih_l0[4:8].mean() > 0.5),
         ("--spelling", lambda model: model[0].oov == "subword"),
         ("--no-spelling", lambda model: model[0].oov == "zero"),
         ("--whitening 0.25", lambda model: model[-2].whitening == 0.25),

@@ -112,6 +112,36 @@ def test_initial_weights() -> None:
         assert bias.tolist() == [1.0] * (2 * d) + [0.0] * d  # reset, update, candidate
 
 
+def test_a_gentle_start_follows_the_words() -> None:
+    """Changing the first word upsets all later states of a GRU with large recurrent weights, and hardly any here."""
+    d, length = 100, 12
+    torch.manual_seed(0)
+    table = torch.randn(40, 50) * 0.35  # about as long as usual word vectors
+    sentence = torch.arange(1, length + 1)
+    changed = sentence.clone()
+    changed[0] = 30
+    words = Words(torch.cat([sentence, changed]), torch.tensor([length, length]), table)
+    shares = []
+    for gentle in (False, True):
+        view = BiGRUView(50, d)
+        if gentle:
+            before = {name: parameter.clone() for name, parameter in view.gru.named_parameters()}
+            view.start_gently()
+            for name, parameter in view.gru.named_parameters():
+                if name.startswith("weight_hh"):
+                    torch.testing.assert_close(parameter, 0.1 * before[name])
+                elif name.startswith("bias_ih"):
+                    assert parameter.tolist() == [1.0] * d + [-1.0] * d + [0.0] * d  # reset, update, candidate
+                else:
+                    assert torch.equal(parameter, before[name])
+        states, _ = view.gru(table[torch.stack([sentence, changed], dim=1)])  # (words, sentences, 2d)
+        forward = states[:, :, :d]
+        shares.append(((forward[-1, 0] - forward[-1, 1]).norm() / forward[-1, 0].norm()).item())
+        mean = view.eval()({"words": words})["views"]["gru"]
+        torch.testing.assert_close(mean, states.mean(dim=0))
+    assert shares[1] < 0.01 < 0.1 < shares[0]
+
+
 def test_saves_weights_that_lie_in_one_block_of_memory(view: BiGRUView, words: Words, tmp_path: Path) -> None:
     """As they do on a GPU, where safetensors refuses them."""
     block = torch.cat([parameter.detach().flatten() for parameter in view.parameters()])
