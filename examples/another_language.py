@@ -47,7 +47,7 @@ def main() -> None:
     sentences = list(dict.fromkeys(corpus["sentence"]))
     vocabulary = model.tokenizer.get_vocab()
     queries = options.query or QUERIES
-    vectors = model.encode(sentences, batch_size=256, show_progress_bar=True)
+    vectors = model.encode(sentences, show_progress_bar=True)
     for query, hits in zip(queries, semantic_search(model.encode(queries), vectors, top_k=3), strict=True):
         words = re.findall(r"\w+", query)
         new = [word for word in words if not {word, word.lower()} & vocabulary.keys()]

@@ -44,7 +44,7 @@ def main() -> None:
     print(f"{len(texts):,} examples: {dict(Counter(labels))}")
 
     for representation in ("similarity", "transfer"):
-        features = model.encode(list(texts), representation=representation, batch_size=256, show_progress_bar=False)
+        features = model.encode(list(texts), representation=representation, show_progress_bar=False)
         x_train, x_test, y_train, y_test = train_test_split(
             features, labels, test_size=0.2, stratify=labels, random_state=0
         )

@@ -42,7 +42,7 @@ def main() -> None:
     print(f"{len(sentences):,} sentences in {len(documents):,} documents")
 
     # A document is the mean of its sentences.
-    vectors = model.encode(sentences, batch_size=256, normalize_embeddings=True, show_progress_bar=True)
+    vectors = model.encode(sentences, normalize_embeddings=True, show_progress_bar=True)
     means = normalize(np.add.reduceat(vectors, [0, *starts(document_of)]))
     topics = KMeans(options.topics, n_init=10, random_state=0).fit(means)
     topic_of = topics.labels_

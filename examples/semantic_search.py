@@ -53,7 +53,7 @@ def main() -> None:
         corpus = Dataset.from_dict({"sentence": sentences, "label": numbers})
         model = train(corpus, model_folder, minutes=options.minutes)
 
-    vectors = model.encode(sentences, batch_size=256, show_progress_bar=True)
+    vectors = model.encode(sentences, show_progress_bar=True)
     for query, hits in zip(queries, semantic_search(model.encode(queries), vectors, top_k=options.top), strict=True):
         print(f"\n{query}")
         for hit in hits:

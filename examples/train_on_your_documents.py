@@ -50,7 +50,7 @@ def main() -> None:
 
     sentences = list(dict.fromkeys(load_corpus(options.corpus)["sentence"]))
     queries = options.query or QUERIES
-    vectors = model.encode(sentences, batch_size=256, show_progress_bar=True)
+    vectors = model.encode(sentences, show_progress_bar=True)
     for query, hits in zip(queries, semantic_search(model.encode(queries), vectors, top_k=3), strict=True):
         print(f"\n{query}")
         for hit in hits:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from importlib.resources import files
 
+from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
 from mv_st import MultiViewLoss, build_model, fit_components, load_corpus, train_vectors, window_dataset
@@ -65,7 +66,7 @@ def main() -> None:
     print(f"The model is in {options.output}.")
 
 
-def report(when: str, model: object, unseen: list[str]) -> None:
+def report(when: str, model: SentenceTransformer, unseen: list[str]) -> None:
     first, ten = neighbour_recall(model.encode(unseen, show_progress_bar=False))
     print(f"{when:6} training: the next sentence is found first {first:.1%}, among ten {ten:.1%}")
 

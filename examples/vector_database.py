@@ -11,8 +11,10 @@ Prints the nearest sentences in the whole corpus, and in the first ten documents
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import lancedb  # a library and a folder, no server; Arrow inside as in our datasets; released every few weeks
 import pyarrow as pa
@@ -44,10 +46,10 @@ def main() -> None:
         }
     )
 
-    def batches() -> object:
+    def batches() -> Iterator[pa.RecordBatch]:
         """Sentences with their vectors, a few thousand at a time: no corpus is too large."""
         for rows in corpus.iter(batch_size=4096):
-            vectors = model.encode(rows["sentence"], batch_size=256, show_progress_bar=False)
+            vectors = model.encode(rows["sentence"], show_progress_bar=False)
             yield pa.RecordBatch.from_arrays(
                 [
                     rows["sentence"],
@@ -68,7 +70,7 @@ def main() -> None:
     show(f"{options.query} (the first ten documents)", search.where("document < 10").to_list())
 
 
-def show(title: str, hits: list[dict]) -> None:
+def show(title: str, hits: list[dict[str, Any]]) -> None:
     print(f"\n{title}")
     for hit in hits:
         print(f"  {1 - hit['_distance']:.2f}  document {hit['document']}: {hit['sentence']}")

@@ -18,7 +18,9 @@ import zipfile
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "mv_st"
+EXAMPLES = Path(__file__).parent.parent / "examples"
 SECONDS_FOR_HELP = 1.0
+TRAIN = ("mv-st", "train", "text.txt", "--max-steps", "1")
 NOT_WITHOUT_EXTRAS = ("matplotlib", "mteb", "lancedb", "pytest")
 
 
@@ -92,20 +94,33 @@ def check_without_extras(environment: Environment) -> None:
 
     line = "mv-st: evaluation needs mteb: pip install 'mv-st[evaluation]'\n"
     assert environment.run("mv-st", "evaluate", "model", "--data-dir", ".", code=1)[1] == line
+    # Scores during training need no extra.
+    write_rows(environment.folder / "data" / "stsbenchmark" / "validation.jsonl")
     (environment.folder / "text.txt").write_text("One sentence.\nAnother one.\n" * 300)
-    command = ["mv-st", "train", "text.txt", "--output", "scored", "--eval-data", "."]
-    assert environment.run(*command, code=1)[1].endswith(line)
+    environment.run(*TRAIN, "--output", "plain", "--eval-data", "data")
+    assert not (environment.folder / "plain" / "training.png").exists()
 
 
 def check_with_extras(environment: Environment) -> None:
-    """A picture of the curves, and scores."""
-    rows = [{"text": ["Good work.", "A bad day."][i % 2] + f" {i}", "label": i % 2} for i in range(60)]
-    (environment.folder / "data" / "mr").mkdir(parents=True)
-    (environment.folder / "data" / "mr" / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    """A picture of the curves, scores, and the examples that need an extra."""
+    write_rows(environment.folder / "data" / "mr" / "all.jsonl")
     shown, _ = environment.run("mv-st", "evaluate", "model", "--data-dir", "data", "--tasks", "mr")
     assert "MR" in shown
-    environment.run("mv-st", "train", "text.txt", "--output", "drawn", "--max-steps", "1")
+    environment.run(*TRAIN, "--output", "drawn")
     assert (environment.folder / "drawn" / "training.png").exists()
+    shown, _ = environment.run("python", str(EXAMPLES / "classifier.py"), "--model", "model", "--limit", "500")
+    assert "transfer     1792 features" in shown
+    shown, _ = environment.run("python", str(EXAMPLES / "vector_database.py"), "text.txt", "--model", "model")
+    assert "600 vectors are in" in shown
+
+
+def write_rows(file: Path) -> None:
+    """A tiny evaluation task of any kind."""
+    file.parent.mkdir(parents=True)
+    rows = [{"text": f"{['Good', 'Bad'][i % 2]} day {i}.", "label": i % 2, "score": i % 5} for i in range(60)]
+    file.write_text(
+        "".join(json.dumps(row | {"sentence1": "A day.", "sentence2": row["text"]}) + "\n" for row in rows)
+    )
 
 
 def duration(environment: Environment, *command: str) -> float:
@@ -126,7 +141,7 @@ def main() -> None:
             check_without_extras(environment)
             if archive == wheel:
                 print(f"{archive.name}, with extras")
-                environment.install(f"{archive}[plot,evaluation]")
+                environment.install(f"{archive}[plot,evaluation,examples]")
                 check_with_extras(environment)
     print("both archives install and work")
 
