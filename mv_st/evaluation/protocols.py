@@ -11,9 +11,12 @@ Where this differs from SentEval:
   other choice stops Adam early, which adds noise and depends on its settings.
 * Several classes are one softmax, where scikit-learn's `liblinear`, the default of its day, took one class against the
   rest; and the intercept is not penalised.
-* C is 2^-2, 2^0, ... 2^8, and rises only until the score has fallen by half a point or not been bettered twice.
-  SentEval's grids (2^-2 ... 2^3, or 2^-1 ... 2^5) are as many values, for vectors of larger norm; they end too early
-  for vectors of length 1. Beyond the best C the fits overfit, and take longest.
+* Features are scaled to equal variance. Adam, by which published results are mostly trained, does not see the scale of
+  a feature; a penalty does, and u * v is far smaller than |u - v|. Without it, averaged word vectors lose 2.5 points
+  on SICK-R and 6.4 on STS-B; tasks of single sentences do not change.
+* C is 2^-4, 2^-2, ... 2^8, and rises only until the score has fallen by half a point or not been bettered twice.
+  SentEval's grids (2^-2 ... 2^3, or 2^-1 ... 2^5) depend on the norm of the vectors. Beyond the best C the fits
+  overfit, and take longest.
 * Relatedness: cross-entropy against the target distribution (as Tai et al. do) and a penalty chosen by Pearson's r
   on the validation split, instead of squared error without penalty, stopped early by the same criterion.
 
@@ -35,7 +38,7 @@ from mv_st.errors import UserError
 from .classifier import Fit, Samples, classes_of, solve, solve_grid, targets_of
 from .scores import correlate
 
-STRENGTHS: tuple[float, ...] = tuple(2.0**power for power in range(-2, 10, 2))
+STRENGTHS: tuple[float, ...] = tuple(2.0**power for power in range(-4, 10, 2))
 FOLDS = 10
 BINS = 5
 _CLEAR_FALL = 0.005
@@ -72,7 +75,7 @@ def nested_cross_validation(
         for inner_train, inner_test in _splits(labels[train], folds, seed):
             masks.append(_mask(train[inner_train], len(labels)))
             inner_held_out.append(train[inner_test])
-    samples = Samples(features)
+    samples = Samples(features, equal_variance=True)
     targets = targets_of(labels, n_classes)
     gold = torch.as_tensor(labels)
 
@@ -111,7 +114,7 @@ def cross_validation_then_test(
     n_classes = _check_labels(labels, folds)
     splits = _splits(labels, folds, seed)
     masks = torch.stack([_mask(rows, len(labels)) for rows, _ in splits], dim=1)
-    samples = Samples(features)
+    samples = Samples(features, equal_variance=True)
     targets = targets_of(labels, n_classes)
     gold = torch.as_tensor(labels)
 
@@ -135,7 +138,7 @@ def validation_then_test(
     """Test accuracy, with C chosen on the validation split. The validation split is not trained on."""
     features, labels = train
     n_classes = _check_labels(labels, 1)
-    samples = Samples(features)
+    samples = Samples(features, equal_variance=True)
     everything = torch.ones(len(labels), 1)
     gold = torch.as_tensor(validation[1])
     chosen, dev_scores, fits = _choose(
@@ -164,7 +167,7 @@ def relatedness(
         lowest: Score of the first bin; the last is four above.
         strengths: Values of C to choose from.
     """
-    samples = Samples(train[0])
+    samples = Samples(train[0], equal_variance=True)
     targets = torch.as_tensor(bin_targets(train[1], lowest), dtype=torch.float32)
     values = lowest + torch.arange(BINS, dtype=torch.float32)
 

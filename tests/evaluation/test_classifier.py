@@ -45,6 +45,21 @@ def test_solution_is_that_of_scikit_learn(n_classes: int, width: int, strength: 
     )
 
 
+def test_features_of_equal_variance() -> None:
+    """As if the features had been scaled before; a constant one has no weight, and new samples come unscaled."""
+    features, labels = problem(2, 30)
+    features[:, 7] = 3.0
+    varies = features.std(axis=0) > 0
+    scaled = np.where(varies, features / np.where(varies, features.std(axis=0), 1.0), 0.0) / np.sqrt(varies.sum())
+    assert np.square(scaled - scaled.mean(axis=0)).sum(axis=1).mean() == pytest.approx(1.0, abs=1e-3)
+    samples = Samples(features, equal_variance=True)
+    fit = solve(samples, targets_of(labels, 2), torch.full((len(labels), 1), 50.0), tolerance=1e-5)
+    reference = LogisticRegression(C=50.0, tol=1e-8, max_iter=5000).fit(scaled, labels)
+    np.testing.assert_allclose(fit.scores[:, 0, 0], reference.decision_function(scaled), atol=3e-3)
+    np.testing.assert_allclose(fit.predict(samples, features)[:, 0], reference.decision_function(scaled), atol=3e-3)
+    assert fit.coefficients(samples)[0][7] == 0
+
+
 def test_folds_and_grid_solved_together_equal_single_fits() -> None:
     features, labels = problem(2, 40)
     samples = Samples(features)
@@ -100,9 +115,25 @@ def test_degenerate_samples_stay_finite() -> None:
         np.zeros((40, 3), dtype=np.float32),
         np.stack([labels * 100.0, np.zeros(40)], axis=1).astype(np.float32),
     ):
-        samples = Samples(features)
-        fits = list(solve_grid(samples, targets_of(labels, 2), torch.ones(40, 1), [1.0, 1000.0]))
-        assert all(torch.isfinite(fit.scores).all() for fit in fits)
+        for equal_variance in (False, True):
+            samples = Samples(features, equal_variance)
+            fits = list(solve_grid(samples, targets_of(labels, 2), torch.ones(40, 1), [1.0, 1000.0]))
+            assert all(torch.isfinite(fit.scores).all() for fit in fits)
+
+
+def test_an_output_that_no_target_asks_for() -> None:
+    """As when no pair of a task has a middling score: its intercept goes to minus infinity, and nothing else does."""
+    rng = np.random.default_rng(0)
+    features = torch.tensor(rng.normal(size=(60, 90)), dtype=torch.float32)
+    ends = torch.tensor(rng.random(60) < 0.5)
+    targets = torch.zeros(60, 5)
+    targets[:, 0], targets[:, 4] = ends.float(), (~ends).float()
+    samples = Samples(features, equal_variance=True)
+    for fit in solve_grid(samples, targets, torch.ones(60, 1), [2.0**power for power in range(-4, 14, 2)]):
+        assert torch.isfinite(fit.scores).all()
+        assert fit.scores.softmax(dim=2)[:, 0, 1:4].max() < 0.05
+        assert torch.isfinite(fit.predict(samples, features.numpy())).all()
+    assert ((fit.scores[:, 0, 0] > fit.scores[:, 0, 4]) == ends).all()
 
 
 def test_same_result_twice() -> None:

@@ -16,7 +16,7 @@ from mv_st.evaluation.protocols import (
     validation_then_test,
 )
 
-GRID = [0.01, 0.1, 1.0]
+GRID = [0.25, 4.0, 64.0]
 
 
 def data(n: int, seed: int = 0, classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -26,6 +26,11 @@ def data(n: int, seed: int = 0, classes: int = 2) -> tuple[np.ndarray, np.ndarra
     return features.astype(np.float32), labels
 
 
+def scaled(features: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """Features with equal variance over the samples, which have length 1 on average."""
+    return features / samples.std(axis=0) / np.sqrt(features.shape[1])
+
+
 def literal_accuracy(train: tuple, test: tuple, strength: float) -> float:
     return LogisticRegression(C=strength, tol=1e-8, max_iter=5000).fit(*train).score(*test)
 
@@ -33,6 +38,7 @@ def literal_accuracy(train: tuple, test: tuple, strength: float) -> float:
 def test_nested_cross_validation_is_the_literal_double_loop() -> None:
     features, labels = data(150)
     outcome = nested_cross_validation(features, labels, seed=1111, strengths=GRID, folds=4)
+    features = scaled(features, features)
     test_scores, chosen = [], []
     for train, test in StratifiedKFold(4, shuffle=True, random_state=1111).split(features, labels):
         inner = list(StratifiedKFold(4, shuffle=True, random_state=1111).split(features[train], labels[train]))
@@ -60,6 +66,7 @@ def test_cross_validation_then_test_is_the_literal_loop() -> None:
     features, labels = data(400, classes=3)
     train, test = (features[:250], labels[:250]), (features[250:], labels[250:])
     outcome = cross_validation_then_test(train, test, seed=7, strengths=GRID, folds=5)
+    train, test = ((scaled(part, features[:250]), gold) for part, gold in (train, test))
     splits = list(StratifiedKFold(5, shuffle=True, random_state=7).split(*train))
     means = [
         np.mean(
@@ -75,6 +82,7 @@ def test_validation_split_chooses_and_is_not_trained_on() -> None:
     features, labels = data(500)
     train, validation, test = ((features[a:b], labels[a:b]) for a, b in ((0, 200), (200, 300), (300, 500)))
     outcome = validation_then_test(train, validation, test, strengths=GRID)
+    train, validation, test = ((scaled(part, features[:200]), gold) for part, gold in (train, validation, test))
     scores = [literal_accuracy(train, validation, strength) for strength in GRID]
     assert outcome.dev_score == pytest.approx(max(scores), abs=0.011)
     assert outcome.test_score == pytest.approx(literal_accuracy(train, test, outcome.strengths[0]), abs=0.011)
@@ -88,6 +96,15 @@ def test_same_seed_same_scores_other_seed_other_folds() -> None:
     assert first.test_score == again.test_score
     np.testing.assert_array_equal(first.predictions, again.predictions)
     assert not np.array_equal(first.predictions, other.predictions)
+
+
+def test_the_scale_of_a_feature_does_not_matter() -> None:
+    """As with Adam; a penalty on the weights of features as they are would hide the small ones."""
+    features, labels = data(200)
+    scale = np.geomspace(1e-2, 1e2, features.shape[1]).astype(np.float32)
+    first, other = (nested_cross_validation(x, labels, 1, GRID, folds=3) for x in (features, features * scale + 5.0))
+    assert (first.predictions == other.predictions).mean() > 0.99
+    assert first.strengths == other.strengths
 
 
 def test_bins_have_the_score_as_expectation() -> None:

@@ -201,6 +201,8 @@ def test_f1_and_pair_features(static: SentenceTransformer, data_dir: Path) -> No
         features[split] = np.concatenate([np.abs(u - v), u * v], axis=1)
         np.testing.assert_allclose(features[split], pair_features(u, v), rtol=1e-6)
         labels[split] = np.array([row["label"] for row in rows])
+    spread = features["train"].std(axis=0) * np.sqrt(features["train"].shape[1])
+    features = {split: values / spread for split, values in features.items()}
     reference = LogisticRegression(C=scores.regularization[0], max_iter=5000).fit(features["train"], labels["train"])
     predicted = reference.predict(features["test"])
     assert scores.accuracy == pytest.approx((predicted == labels["test"]).mean(), abs=0.026)
@@ -232,7 +234,7 @@ def test_a_users_own_tasks(static: SentenceTransformer, data_dir: Path) -> None:
     write_rows(data_dir / "tickets" / "short.jsonl", sts_rows(rng, 12))
     write_rows(data_dir / "tickets" / "long.jsonl", sts_rows(rng, 15))
     for split in ("train", "validation", "test"):
-        rows = [row | {"label": ["low", "high"][row["label"]]} for row in label_rows(rng, 40)]
+        rows = [row | {"label": ["low", "high"][row["label"]]} for row in label_rows(rng, 120)]
         write_rows(data_dir / "urgency" / f"{split}.jsonl", rows)
     results = evaluate(static, data_dir, tasks=[Tickets, Urgency])
     assert set(sts(results, "tickets").datasets) == {"short", "long"}
