@@ -71,7 +71,7 @@ class BiGRUView(View):
         with torch.no_grad():
             for parameter_name, parameter in self.gru.named_parameters():
                 if parameter_name.startswith("weight_hh"):
-                    parameter *= 0.1
+                    parameter.mul_(0.1)
                 elif parameter_name.startswith("bias_ih"):
                     parameter[self.hidden_size : 2 * self.hidden_size] = -1.0
 

@@ -73,11 +73,13 @@ class LinearMeanView(View):
             return None
         return self.word_weights[words.known_ids]
 
-    def forward(self, features: dict[str, Any], view: str | None = None, **kwargs: Any) -> dict[str, Any]:
+    def forward(
+        self, features: dict[str, Any], view: str | None = None, representation: str = "similarity", **kwargs: Any
+    ) -> dict[str, Any]:
         """As in all views; but where the map that includes the removal of components is at hand, take that."""
         folded_map = features.get("folded_maps", {}).get(self.name)
         if folded_map is None or view not in (None, self.name):
-            return super().forward(features, view=view, **kwargs)
+            return super().forward(features, view=view, representation=representation, **kwargs)
         words: Words = features["words"]
         words.dtype = folded_map.dtype
         features.setdefault("views", {})[self.name] = words.mean(self._weights_of(words)) @ folded_map
