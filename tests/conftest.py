@@ -13,25 +13,13 @@ from typing import Any
 # Before the libraries are imported: no test may need the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-import numpy as np
 import pytest
 from fresh_process import SENTENCES, run_python
 from sentence_transformers import SentenceTransformer
+from small_vectors import CASED_WORDS, WORDS, word_vectors
 
 from mv_st import build_model, export_static, fit_components
 from mv_st.vectors import WordVectors
-
-WORDS = (  # noqa: SIM905
-    "the a cat dog bird sat ran flew on under over mat tree house and it was very happy sad today yesterday "
-    "sky is blue red . , ! ? do does n't 's not can straße naïve café привет мир नमस्ते 猫 で す"
-).split()
-
-CASED_WORDS = [*WORDS, "Paris", "US", "us", "May", "may", "N.B."]
-
-
-def word_vectors(words: list[str], dim: int = 6, dtype: Any = np.float32) -> WordVectors:
-    """Random vectors; the shift gives all sentences a common direction, as real vectors have."""
-    return WordVectors(list(words), (np.random.default_rng(0).normal(size=(len(words), dim)) + 0.5).astype(dtype))
 
 
 @pytest.fixture

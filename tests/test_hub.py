@@ -14,11 +14,11 @@ from typing import Any
 import huggingface_hub
 import numpy as np
 import pytest
-from conftest import WORDS, word_vectors
 from fresh_process import SENTENCES
 from hub_server import Hub, HubError, running
 from huggingface_hub import constants
 from sentence_transformers import SentenceTransformer
+from small_vectors import WORDS, word_vectors
 from test_self_contained import run_without_package
 
 from mv_st import build_model, export_static, fit_components

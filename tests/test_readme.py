@@ -179,8 +179,9 @@ def names_in_calls(code: str) -> list[tuple[str, Any]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     model = fit_components(build_model(toy_vectors(), hidden_size=4, seed=0), WORDS)
-    model.save_pretrained(str(tmp_path_factory.mktemp("model")), create_model_card=False)
-    return Folder(tmp_path_factory.mktemp("reader"), tmp_path_factory.getbasetemp() / "model0")
+    saved = tmp_path_factory.mktemp("model")
+    model.save_pretrained(str(saved), create_model_card=False)
+    return Folder(tmp_path_factory.mktemp("reader"), saved)
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import WORDS, word_vectors
 from fresh_process import SENTENCES
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
+from small_vectors import WORDS, word_vectors
 from transformers import dynamic_module_utils
 
 from mv_st import build_model, fit_components
