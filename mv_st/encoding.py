@@ -7,6 +7,7 @@ import lzma
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -63,14 +64,20 @@ def encode_file(
         encoding_workers(model, workers) as encode,
         progress_bar(desc="encoding", unit="sentences") as bar,
         whole_file(output) as path,
+        ThreadPoolExecutor(1) as ahead,
     ):
 
         def chunks() -> Iterator[tuple[list[str], np.ndarray]]:
-            chunk = first
+            chunk, vectors = first, ahead.submit(encode, first, **options)
             while chunk:
-                yield chunk, encode(chunk, **options)
+                # The next chunk is encoded while this one is written.
+                next_chunk = list(islice(lines, SENTENCES_PER_CHUNK))
+                done = vectors.result()
+                if next_chunk:
+                    vectors = ahead.submit(encode, next_chunk, **options)
+                yield chunk, done
                 bar.update(len(chunk))
-                chunk = list(islice(lines, SENTENCES_PER_CHUNK))
+                chunk = next_chunk
 
         return write(path, chunks())
 

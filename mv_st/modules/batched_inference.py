@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any
 
@@ -26,14 +25,16 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm.autonotebook import tqdm
 
+from .huge_pages import empty_on_huge_pages
 from .linear_mean_view import LinearMeanView
 from .pc_removal import PCRemoval
+from .view import View
 
 HOST_BATCH_SIZE = 32
 """The default of `encode`: nobody chose it, so the batch size is ours to choose."""
-BATCH_SIZE = 512
-MANY_CHARACTERS = 60_000
-"""In a batch of more than one text: memory does not grow with their length."""
+FLOATS_PER_BATCH = 2**19
+CHARACTERS_PER_SENTENCE = 120
+"""A batch holds no more than that on average, so that memory does not grow with the length of texts."""
 FEW_CHARACTERS = 4_000
 """Fewer are not worth a batch of their own."""
 BATCHES_PER_THREAD = 4
@@ -106,33 +107,29 @@ def _encode(
     threads = torch.get_num_threads()
     lengths = np.fromiter(map(len, inputs), dtype=np.int64, count=len(inputs))
     order = np.argsort(-lengths, kind="stable")  # longest first: the short ones fill the last gaps between threads
-    largest = BATCH_SIZE if batch_size == HOST_BATCH_SIZE else batch_size
+    largest = _batch_size(model) if batch_size == HOST_BATCH_SIZE else batch_size
     batches = [order[part] for part in _parts(lengths[order], largest, threads)]
-    folded_maps = (
-        fold_maps(model) if len(inputs) >= ENOUGH_TO_FOLD and kwargs.get("representation") != "transfer" else {}
-    )
+    in_similarity = kwargs.get("representation", "similarity") == "similarity"
+    folded_maps = fold_maps(model) if in_similarity and len(inputs) >= ENOUGH_TO_FOLD else {}
     result: Tensor | None = None
     lock = Lock()
 
-    def words_of(batch: np.ndarray) -> dict[str, Any]:
-        features = model[0].preprocess([inputs[i] for i in batch], prompt=prompt, **kwargs)
-        return features | {"folded_maps": folded_maps}
-
     def compute(batch: np.ndarray, features: dict[str, Any]) -> None:
         nonlocal result
-        vectors = model(features, **kwargs)["sentence_embedding"]
+        vectors = model(features | {"folded_maps": folded_maps}, **kwargs)["sentence_embedding"]
         if truncate_dim is not None:
             vectors = vectors[..., :truncate_dim]
         if normalize_embeddings:
             vectors = F.normalize(vectors, p=2, dim=1)
         with lock:
             if result is None:
-                result = vectors.new_empty(len(inputs), vectors.shape[1])
+                result = empty_on_huge_pages(len(inputs), vectors.shape[1], dtype=vectors.dtype)
             bar.update()
         result.index_copy_(0, torch.from_numpy(batch), vectors)
 
     with tqdm(total=len(batches), desc="Batches", disable=not show_progress_bar) as bar:
-        work = ((batch, words_of(batch)) for batch in batches)
+        # All text is read before anything is computed: reading needs the interpreter, which the threads need as well.
+        work = [(batch, model[0].preprocess([inputs[i] for i in batch], prompt=prompt, **kwargs)) for batch in batches]
         if threads > 1 and len(batches) > 1:
             _side_by_side(compute, work, threads)
         else:
@@ -140,6 +137,12 @@ def _encode(
                 compute(batch, features)
     assert result is not None
     return result
+
+
+def _batch_size(model: Any) -> int:
+    """As many sentences as have vectors of 2 MB: more do not fit the cache, and with fewer the products slow down."""
+    widths = [module.widths["similarity"] for module in model if isinstance(module, View)]
+    return max(1, FLOATS_PER_BATCH // max(widths, default=512))
 
 
 def fold_maps(model: Any) -> dict[str, Tensor]:
@@ -157,7 +160,8 @@ def fold_maps(model: Any) -> dict[str, Tensor]:
 def _parts(lengths: np.ndarray, batch_size: int, threads: int) -> Iterator[slice]:
     """Cut sorted texts of these lengths into batches, several for each thread if there is enough to do."""
     ends = lengths.cumsum()
-    characters = np.clip(ends[-1] // (BATCHES_PER_THREAD * threads), FEW_CHARACTERS, MANY_CHARACTERS)
+    most = max(FEW_CHARACTERS, CHARACTERS_PER_SENTENCE * batch_size)
+    characters = np.clip(ends[-1] // (BATCHES_PER_THREAD * threads), FEW_CHARACTERS, most)
     start = 0
     while start < len(lengths):
         full = int(np.searchsorted(ends, ends[start] - lengths[start] + characters, side="right"))
@@ -166,24 +170,19 @@ def _parts(lengths: np.ndarray, batch_size: int, threads: int) -> Iterator[slice
         start = end
 
 
-def _side_by_side(run: Callable[..., None], work: Iterator[tuple[Any, ...]], threads: int) -> None:
+def _side_by_side(run: Callable[..., None], work: list[tuple[Any, ...]], threads: int) -> None:
     """Call `run` with each of `work`, on as many threads of Python, each of which is one thread for torch."""
 
     @torch.inference_mode()  # belongs to a thread, as does the number of threads
-    def run_alone(*arguments: Any) -> None:
+    def run_alone(arguments: tuple[Any, ...]) -> None:
         if torch.get_num_threads() != 1:
             torch.set_num_threads(1)
         run(*arguments)
 
-    pending: deque[Future[None]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="encode") as pool:
         try:
-            for arguments in work:  # the calling thread reads text ahead meanwhile, but not far
-                pending.append(pool.submit(run_alone, *arguments))
-                if len(pending) > 2 * threads:
-                    pending.popleft().result()
-            while pending:
-                pending.popleft().result()
+            for _ in pool.map(run_alone, work):
+                pass
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)  # the default of threads that torch has not seen yet

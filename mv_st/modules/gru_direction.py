@@ -5,14 +5,14 @@ Everything here runs on one thread of Python and writes to tensors that the othe
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import mmap
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .huge_pages import empty_on_huge_pages
 
 # Consecutive time steps are treated together, for all that does not depend on the previous state, until they hold this
 # many words: enough for an efficient matrix product, few enough to stay in the cache.
@@ -37,8 +37,8 @@ class Schedule(NamedTuple):
         return max(end - start for _, _, start, end in self.chunks)
 
 
-def make_schedule(lengths: Tensor) -> Schedule:
-    """Sort sentences of these lengths, (N,), which are stored one after another.
+def make_schedule(lengths: Tensor, step_by_step: bool = False) -> Schedule:
+    """Sort sentences of these lengths, (N,), which are stored one after another; a chunk may be a single step.
 
     Example:
         >>> schedule = make_schedule(torch.tensor([2, 3]))
@@ -64,7 +64,7 @@ def make_schedule(lengths: Tensor) -> Schedule:
     first_step = start = end = 0
     for k, size in enumerate(sizes):
         end += size
-        if end - start >= CHUNK_WORDS or k == steps - 1:
+        if step_by_step or end - start >= CHUNK_WORDS or k == steps - 1:
             chunks.append((first_step, k + 1, start, end))
             first_step, start = k + 1, end
     word_rows = torch.from_numpy(forward_rows), torch.from_numpy(backward_rows)
@@ -79,16 +79,8 @@ class Tape(NamedTuple):
 
 
 def _new_tape(words: int, d: int, dtype: torch.dtype) -> Tape:
-    """An empty tape, on huge pages where Linux offers them: touching 100 MB page by page costs 20,000 page faults."""
-    size = words * 5 * d
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory = mmap.mmap(-1, size * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with contextlib.suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        values = torch.frombuffer(memory, dtype=dtype)
-    else:
-        values = torch.empty(size, dtype=dtype)
-    return Tape(values[: words * 4 * d].view(words, 4 * d), values[words * 4 * d :].view(words, d))
+    """An empty tape of all words."""
+    return Tape(empty_on_huge_pages(words, 4 * d, dtype=dtype), empty_on_huge_pages(words, d, dtype=dtype))
 
 
 def forward_direction(
@@ -114,11 +106,11 @@ def forward_direction(
     input_weight = torch.cat([2 * weight_ih[2 * d :], weight_ih[: 2 * d]]).t()
     bias = torch.cat([2 * bias_ih[2 * d :], bias_ih[: 2 * d] + bias_hh[: 2 * d], bias_hh[2 * d :]])
     recurrent_weight = weight_hh.t()
-    if len(rows) > 2 * CHUNK_WORDS:  # 3 % faster products, once there are enough of them to pay for the copy
-        recurrent_weight = recurrent_weight.contiguous()
+    if len(rows) > 2 * CHUNK_WORDS:  # faster products, once there are enough of them to pay for the copy
+        recurrent_weight = empty_on_huge_pages(d, 3 * d, dtype=weight_hh.dtype).copy_(recurrent_weight)
     minus_one = tokens.new_tensor(-1.0)
     if index is not None:
-        projected = bias.repeat(len(tokens), 1)  # (distinct words, 4d)
+        projected = empty_on_huge_pages(len(tokens), 4 * d, dtype=tokens.dtype).copy_(bias)  # (distinct words, 4d)
         projected[:, : 3 * d].addmm_(tokens, input_weight)
         rows_of_projected = index[rows]
 
@@ -127,7 +119,8 @@ def forward_direction(
     else:
         # One chunk at a time. The first step of the next chunk overwrites the previous state with its successor,
         # element by element, or else, as batches never grow, only rows before it.
-        tape = Tape(tokens.new_empty(schedule.most_words, 4 * d), tokens.new_empty(schedule.most_words, d))
+        sizes = (schedule.most_words, 4 * d), (schedule.most_words, d)
+        tape = Tape(*(empty_on_huge_pages(*size, dtype=tokens.dtype) for size in sizes))
     sentences = schedule.batch_sizes[0]
     total = tokens.new_zeros(sentences, d)
     final = tokens.new_empty(sentences, d)

@@ -146,7 +146,8 @@ class _BidirectionalGRU(torch.autograd.Function):
         *weights: Tensor,
     ) -> tuple[Tensor | None, Tensor]:
         ctx.set_materialize_grads(False)
-        schedule = make_schedule(lengths)
+        # Without a tape, gates of distinct words are only copied: the fewer at a time, the warmer they are.
+        schedule = make_schedule(lengths, step_by_step=index is not None and not keep_tape)
         width = 2 * weights[1].shape[1]
         last = tokens.new_empty(len(lengths), width)
         states = tokens.new_empty(len(schedule.word_rows[0]), width) if pool is None else None

@@ -128,8 +128,8 @@ def test_batches_hold_every_text_once_and_stay_small() -> None:
     for part in parts:
         count = part.stop - part.start
         assert count <= 100
-        assert count == 1 or lengths[part].sum() <= batched_inference.MANY_CHARACTERS
-    huge = np.array([10 * batched_inference.MANY_CHARACTERS, 5, 5])
+        assert count == 1 or lengths[part].sum() <= 100 * batched_inference.CHARACTERS_PER_SENTENCE
+    huge = np.array([1_000_000, 5, 5])
     assert [part.stop for part in batched_inference._parts(huge, 100, threads=2)] == [1, 3]
 
 
