@@ -6,12 +6,15 @@ import json
 import logging
 import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 # Before the libraries are imported: no test may need the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# A job in the background of a shell starts with Ctrl-C ignored, and so would the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from fresh_process import SENTENCES, run_python
