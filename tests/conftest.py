@@ -13,8 +13,6 @@ from typing import Any
 
 # Before the libraries are imported: no test may need the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
-# A job in the background of a shell starts with Ctrl-C ignored, and so would the processes that tests interrupt.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from fresh_process import SENTENCES, run_python
@@ -23,6 +21,9 @@ from small_vectors import CASED_WORDS, WORDS, word_vectors
 
 from mv_st import build_model, export_static, fit_components
 from mv_st.vectors import WordVectors
+
+# A job in the background of a shell starts with Ctrl-C ignored, and so would the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
