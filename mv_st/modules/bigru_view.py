@@ -11,8 +11,8 @@ from .gru_kernel import bidirectional_gru, pooled_bidirectional_gru, reference_b
 from .view import View
 from .words import Words, extreme_per_sentence, mean_per_sentence
 
-FEW_SENTENCES = 4
-"""So few are encoded faster by stock PyTorch, which calls fewer operations per word, than by our kernel."""
+FEW_FLOATS = 2048
+"""In the vectors of so few sentences that stock PyTorch, which calls fewer operations per word, is faster than we."""
 
 
 class BiGRUView(View):
@@ -90,7 +90,11 @@ class BiGRUView(View):
 
     def _pooled(self, words: Words, pool: Literal["last", "mean"]) -> Tensor:
         in_full_precision = words.dtype.itemsize >= 4  # stock PyTorch would compute in half precision
-        if len(words.lengths) <= FEW_SENTENCES and in_full_precision and not torch.is_grad_enabled():
+        if (
+            len(words.lengths) * 2 * self.hidden_size < FEW_FLOATS
+            and in_full_precision
+            and not torch.is_grad_enabled()
+        ):
             states, last = reference_bidirectional_gru(words.vectors, words.lengths.cpu(), self.gru)
             return last if pool == "last" else mean_per_sentence(states, words.lengths)
         vectors, index = words.distinct

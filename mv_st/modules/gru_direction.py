@@ -106,7 +106,7 @@ def forward_direction(
     input_weight = torch.cat([2 * weight_ih[2 * d :], weight_ih[: 2 * d]]).t()
     bias = torch.cat([2 * bias_ih[2 * d :], bias_ih[: 2 * d] + bias_hh[: 2 * d], bias_hh[2 * d :]])
     recurrent_weight = weight_hh.t()
-    if len(rows) > 2 * CHUNK_WORDS:  # faster products, once there are enough of them to pay for the copy
+    if len(rows) > 2 * CHUNK_WORDS:  # faster products of small batches, once there are enough to pay for the copy
         recurrent_weight = empty_on_huge_pages(d, 3 * d, dtype=weight_hh.dtype).copy_(recurrent_weight)
     minus_one = tokens.new_tensor(-1.0)
     if index is not None:

@@ -15,9 +15,10 @@ Where the time goes, and what is done about it:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
@@ -189,6 +190,17 @@ class _BidirectionalGRU(torch.autograd.Function):
         if tokens_forward is not None and tokens_backward is not None:
             grad_tokens = tokens_forward.add_(tokens_backward)
         return None, None, None, None, grad_tokens, *forward, *backward
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread in a block of code."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @functools.cache

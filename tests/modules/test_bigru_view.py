@@ -65,11 +65,11 @@ def test_similarity_is_the_mean_state(view: BiGRUView, words: Words) -> None:
 
 
 @pytest.mark.parametrize("train_on", ["last", "mean"])
-@pytest.mark.parametrize("few", [0, 100])
+@pytest.mark.parametrize("few", [0, 1000])
 def test_few_sentences_give_the_same(
     view: BiGRUView, words: Words, train_on: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bigru_view, "FEW_SENTENCES", few)
+    monkeypatch.setattr(bigru_view, "FEW_FLOATS", few)
     view.train_on = train_on  # type: ignore[assignment]
     literal = literal_states(view, words)
     with torch.no_grad():
