@@ -66,7 +66,6 @@ def one_rank(rank: int, environment: dict[str, str], folder: str) -> None:
         {gather: compute(case, share, gather, ACROSS, case["blocks"]) for gather in (True, False)} for case in CASES
     ]
     torch.save(results, Path(folder, f"{rank}.pt"))
-    torch.distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,6 @@ def one_rank(rank: int, environment: dict[str, str], folder: str, corpus: str, v
     torch.save(model.state_dict(), f"{folder}/direct-{rank}.pt")
     found = {"codes": codes, "stopped": last, "broadcast": trainer.model_wrapped.broadcast_buffers}
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
-    torch.distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="module")

@@ -113,6 +113,18 @@ def start_command(arguments: list[str], messages: Path) -> Any:
     return start_process(run_command, arguments, str(messages), environment)
 
 
+def run_rank(function: Callable[..., Any], *arguments: Any) -> None:
+    """Run one process of a distributed run and end it without taking it down piece by piece.
+
+    A process group that goes while its threads still tidy up after the last operation waits for them with the lock
+    of the interpreter in its hand, which they need too: now and then, a process would never end.
+    """
+    function(*arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
 def start_ranks(function: Callable[..., Any], *arguments: Any, count: int = 2) -> list[Any]:
     """Start the processes of a distributed run; the function gets rank and environment before the arguments."""
     with socket.socket() as probe:
@@ -121,7 +133,7 @@ def start_ranks(function: Callable[..., Any], *arguments: Any, count: int = 2) -
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
     shared |= {name: os.environ[name] for name in ("HF_DATASETS_CACHE", "HF_HUB_OFFLINE") if name in os.environ}
     return [
-        start_process(function, rank, shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, *arguments)
+        start_process(run_rank, function, rank, shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, *arguments)
         for rank in range(count)
     ]
 
