@@ -13,6 +13,8 @@ all rounds have the same distribution of lengths. The best round of each contest
 
 from __future__ import annotations
 
+import mv_st  # isort: skip  (before torch: it chooses how threads wait)
+
 import argparse
 import contextlib
 import json
@@ -44,7 +46,6 @@ from encoding_peers import (
 from reporting import RESULTS, printed_command, write_results
 from sentence_transformers import SentenceTransformer
 
-from mv_st import export_static, load_vectors
 from mv_st.encoding import SENTENCES_PER_CHUNK, encoding_workers
 from mv_st.modules import gru_kernel
 from mv_st.modules.words import Words
@@ -70,6 +71,7 @@ ROWS: dict[str, Row] = {
     "both-512": Row("`encode`, both views, d = 512", "MiniLM-L6 at its best batch size", "9", "14", ""),
     "both-256": Row("`encode`, both views, d = 256", "MiniLM-L6 at its best batch size", "22", "35", ""),
     "static": Row("the static export at the default batch size", "MiniLM-L6 at its best batch size", "100", "200", ""),
+    "static-passive": Row("the same with OMP_WAIT_POLICY=passive", "MiniLM-L6, likewise", "100", "200", ""),
     "linear-256": Row('`encode(view="linear")`, 512 wide', "StaticEmbedding at its best batch size", "1.5", "4", ""),
     "linear-1024": Row(
         '`encode(view="linear")`, 2,048 wide', "StaticEmbedding at its best batch size", "1.5", "4", ""
@@ -102,6 +104,27 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
+STOCK_PROCESS = """
+import json, time, torch
+from sentence_transformers import SentenceTransformer
+torch.set_num_threads({threads})
+sentences = open({text!r}, encoding="utf-8").read().split("\\n")
+models = {{name: SentenceTransformer(path, device="cpu") for name, path in {paths!r}.items()}}
+best = {{}}
+for number in range({rounds} + 1):
+    for name, model in models.items():
+        for size in {sizes!r}[name]:
+            count = {counts!r}[name] if number else 64
+            part = sentences[number * count : (number + 1) * count]
+            start = time.perf_counter()
+            model.encode(part, batch_size=size)
+            rate = len(part) / (time.perf_counter() - start)
+            label = f"{{name}}, batch {{size}}"
+            best[label] = max(best.get(label, 0), rate if number else 0)
+print(json.dumps(best))
+"""
+
+
 class Benchmark:
     """The measurements, and what they share: sentences, word vectors, models."""
 
@@ -115,20 +138,22 @@ class Benchmark:
     @cached_property
     def vectors(self) -> Any:
         """The word vectors."""
-        return load_vectors(self.options.vectors, progress=False)
+        return mv_st.load_vectors(self.options.vectors, progress=False)
 
     def static(self, d: int) -> SentenceTransformer:
         """The export of the linear view."""
         with tempfile.TemporaryDirectory() as folder:
-            return export_static(self.model(d), Path(folder, "static"))
+            return mv_st.export_static(self.model(d), Path(folder, "static"))
 
     def measure(self, names: list[str]) -> dict[str, dict[str, Any]]:
         """The rows of these names."""
         results: dict[str, dict[str, Any]] = {}
-        against_minilm = [name for name in names if name.startswith("both") or name == "static"]
+        against_minilm = [name for name in names if name.startswith("both")]
         if against_minilm:
             results |= self.against_minilm(against_minilm)
         alone: dict[str, Callable[[], dict[str, Any]]] = {
+            "static": partial(self.stock_process, "default"),
+            "static-passive": partial(self.stock_process, "passive"),
             "workers-256": partial(self.workers, 1),
             "workers-linear": partial(self.workers, 10, view="linear"),
             "import": self.import_time,
@@ -153,11 +178,31 @@ class Benchmark:
             for size in MINILM_BATCHES
         }
         for name in names:
-            d = 256 if name == "static" else int(name.removeprefix("both-"))
-            model = self.static(d) if name == "static" else self.model(d)
-            contestants[name] = encoder(model), min(self.count, 4_000_000 // d)
+            d = int(name.removeprefix("both-"))
+            contestants[name] = encoder(self.model(d)), min(self.count, 4_000_000 // d)
         rates = best_rates(contestants, self.rounds)
         return {name: ratio(rates, name, fastest(rates, "MiniLM")) for name in names}
+
+    def stock_process(self, omp_wait_policy: str) -> dict[str, Any]:
+        """The static export and MiniLM by turns in a process that has never heard of mv_st."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.static(256).save_pretrained(str(Path(folder, "static")))
+            text = Path(folder, "text.txt")
+            text.write_text("\n".join(self.sentences), encoding="utf-8")
+            sizes = {"static": [32], "MiniLM": list(MINILM_BATCHES)}
+            code = STOCK_PROCESS.format(
+                paths={"static": str(Path(folder, "static")), "MiniLM": MINILM},
+                sizes=sizes,
+                counts={"static": self.count // 2, "MiniLM": self.options.minilm_sentences},
+                text=str(text),
+                rounds=self.options.rounds,
+                threads=self.options.threads,
+            )
+            environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+            if omp_wait_policy != "default":
+                environment["OMP_WAIT_POLICY"] = omp_wait_policy
+            rates = json.loads(run_python(code, environment))
+        return ratio(rates, "static, batch 32", fastest(rates, "MiniLM"))
 
     def against_static(self, d: int) -> dict[str, Any]:
         """Against the export, which computes the same, and against a table of the same size over BERT's pieces."""
@@ -270,7 +315,7 @@ class Benchmark:
         for name, path in (("fast", contextlib.nullcontext()), ("reference", reference_path())):
             with path:
                 results = evaluate([self.options.model], self.options.data_dir, tasks=["sts14"])
-            scores[name] = 100 * next(iter(results.models.values())).tasks["sts14"].mean.pearson
+            scores[name] = 100 * results.models[0].tasks["sts14"].mean.pearson
         return ratio(scores, "fast", "reference", "") | {"difference": scores["fast"] - scores["reference"]}
 
 
@@ -345,13 +390,15 @@ def main() -> None:
         "versions": versions(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "rows": {name: rows[name] for name in ROWS if name in rows},
     }
     markdown = [
         "# Speed of encoding",
         "",
         f"Sentences of a corpus of books, {options.threads} threads on {os.cpu_count()} cores "
-        f"({result['cpu_capability']}), best of several rounds, by turns with the peer.",
+        f"({result['cpu_capability']}), OpenMP waits {result['omp_wait_policy']}, best of several rounds, by turns "
+        "with the peer.",
         "",
         *table(result["rows"]),
     ]

@@ -14,7 +14,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from mv_st import build_model, fit_components
+from mv_st import add_spelling, build_model, fit_components
 from mv_st.encoding import read_lines
 from mv_st.presets import PRESETS
 from mv_st.vectors import WordVectors
@@ -42,7 +42,18 @@ def deal(sentences: list[str], parts: int) -> list[list[str]]:
 def preset_model(vectors: WordVectors, d: int, fit_on: list[str]) -> SentenceTransformer:
     """An untrained model of the preset with d units, with components fitted as after training."""
     settings = PRESETS[PRESET_OF[d]]
-    model = build_model(vectors, d, settings.views, n_components=settings.n_components, seed=0)
+    vectors = add_spelling(vectors) if settings.spelling else vectors
+    model = build_model(
+        vectors,
+        d,
+        settings.views,
+        oov="zero" if vectors.subwords is None else "subword",
+        train_on=settings.train_on,
+        weighting=settings.weighting,
+        word_counts=np.ones(len(vectors.words) + 1),  # any counts cost the same
+        n_components=settings.n_components,
+        seed=0,
+    )
     # Transfer features are not encoded here.
     options = {"whitening": settings.whitening, "representations": ("similarity",)}
     return fit_components(model, fit_on, settings.n_components, **options)
@@ -91,6 +102,7 @@ def fastest(rates: dict[str, float], prefix: str) -> str:
     return max((name for name in rates if name.startswith(prefix)), key=rates.__getitem__)
 
 
-def run_python(code: str) -> str:
+def run_python(code: str, environment: dict[str, str] | None = None) -> str:
     """What a fresh Python process prints."""
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout

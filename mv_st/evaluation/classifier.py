@@ -129,7 +129,10 @@ def classes_of(scores: Tensor) -> Tensor:
 def solve_grid(
     samples: Samples, targets: Tensor, masks: Tensor, strengths: Sequence[float], tolerance: float = 1e-2
 ) -> Iterator[Fit]:
-    """Solve all training folds for each C of a rising grid, beginning with the solution for the last.
+    """Solve all training folds for each C of a rising grid.
+
+    Folds have most samples in common, and a change of C moves their solutions alike. So the problem of all samples,
+    which is one column and cheap, is solved first, and the others begin where its move takes them.
 
     Args:
         samples: The samples.
@@ -141,10 +144,17 @@ def solve_grid(
     Yields:
         One fit per C.
     """
-    last: Fit | None = None
+    everything = torch.ones(samples.n, 1)
+    folds: Fit | None = None
+    whole: Fit | None = None
     for strength in strengths:
-        last = solve(samples, targets, strength * masks, last, tolerance)
-        yield last
+        if masks.shape[1] > 1:
+            before, whole = whole, solve(samples, targets, strength * everything, whole, tolerance)
+            start = _moved(folds, before, whole, masks.shape[1])
+        else:
+            start = folds
+        folds = solve(samples, targets, strength * masks, start, tolerance)
+        yield folds
 
 
 def solve(
@@ -333,6 +343,20 @@ def _line_search(loss: _Loss, scores: Tensor, change: Tensor, slope: Tensor, ben
 def _inner(left: Tensor, right: Tensor, left_b: Tensor, right_b: Tensor) -> Tensor:
     """Inner product of weights and intercepts, per problem."""
     return (left * right).sum(dim=(0, 2)) + (left_b * right_b).sum(dim=1)
+
+
+def _moved(folds: Fit | None, before: Fit | None, whole: Fit, count: int) -> Fit:
+    """The fits of folds, moved as the fit of all samples has moved; without any, that fit for each fold."""
+    if folds is None or before is None:
+        return Fit(
+            whole.weights.repeat(1, count, 1), whole.intercept.repeat(count, 1), whole.scores.repeat(1, count, 1), 0
+        )
+    return Fit(
+        folds.weights + (whole.weights - before.weights),
+        folds.intercept + (whole.intercept - before.intercept),
+        folds.scores + (whole.scores - before.scores),
+        steps=0,
+    )
 
 
 def _rows(columns: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ Where this differs from SentEval:
 * Features are scaled to equal variance. Adam, by which published results are mostly trained, does not see the scale of
   a feature; a penalty does, and u * v is far smaller than |u - v|. Without it, averaged word vectors lose 2.5 points
   on SICK-R and 6.4 on STS-B; tasks of single sentences do not change.
-* C is 2^-4, 2^-2, ... 2^8, and rises only until the score has fallen by half a point or not been bettered twice.
+* C is 2^-4, 2^-2, ... 2^8, and rises only until the score has fallen by 0.4 points or not been bettered twice.
   SentEval's grids (2^-2 ... 2^3, or 2^-1 ... 2^5) depend on the norm of the vectors. Beyond the best C the fits
   overfit, and take longest.
 * Relatedness: cross-entropy against the target distribution (as Tai et al. do) and a penalty chosen by Pearson's r
@@ -41,7 +41,7 @@ from .scores import correlate
 STRENGTHS: tuple[float, ...] = tuple(2.0**power for power in range(-4, 10, 2))
 FOLDS = 10
 BINS = 5
-_CLEAR_FALL = 0.005
+_CLEAR_FALL = 0.004
 
 Features = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -251,7 +251,7 @@ def _choose(fits: Iterator[Fit], score: Callable[[Fit], list[float]]) -> tuple[l
             kept.append(fit)
         table = np.asarray(scores)  # (values of C, choices)
         best = np.argmax(np.round(100 * table, 2), axis=0)
-        fallen = table.max(axis=0) - table[-1] > _CLEAR_FALL
-        if (fallen | (best < len(scores) - 2)).all():
+        fall = table.max(axis=0) - table[-1]
+        if fall.mean() > _CLEAR_FALL or (best < len(scores) - 2).all():
             break
     return [int(c) for c in best], [float(table[c, choice]) for choice, c in enumerate(best)], kept

@@ -110,7 +110,8 @@ def _encode(
     model.eval()
     threads = torch.get_num_threads()
     lengths = np.fromiter(map(len, inputs), dtype=np.int64, count=len(inputs))
-    order = np.argsort(-lengths, kind="stable")  # longest first: the short ones fill the last gaps between threads
+    # Like by like for a GRU; longest first, so that the short ones fill the last gaps between threads.
+    order = np.arange(len(inputs)) if _averages_only(model, **kwargs) else np.argsort(-lengths, kind="stable")
     largest = _batch_size(model) if batch_size == HOST_BATCH_SIZE else batch_size
     batches = [order[part] for part in _parts(lengths[order], largest, threads)]
     in_similarity = kwargs.get("representation", "similarity") == "similarity"
@@ -146,6 +147,12 @@ def _encode(
     return result
 
 
+def _averages_only(model: Any, view: str | None = None, representation: str = "similarity", **kwargs: Any) -> bool:
+    """Whether a sentence costs little more per word, so that there is nothing to gain from sorting."""
+    views = [module for module in model if isinstance(module, View) and view in (None, module.name)]
+    return representation == "similarity" and all(isinstance(module, LinearMeanView) for module in views)
+
+
 def _batch_size(model: Any) -> int:
     """As many sentences as have vectors of 2 MB, since more do not fit the cache, but enough for fast products."""
     return max(SMALLEST_BATCH, FLOATS_PER_BATCH // _width(model))
@@ -169,7 +176,7 @@ def fold_maps(model: Any) -> dict[str, Tensor]:
 
 
 def _parts(lengths: np.ndarray, batch_size: int, threads: int) -> Iterator[slice]:
-    """Cut sorted texts of these lengths into batches, several for each thread if there is enough to do."""
+    """Cut texts of these lengths into batches, several for each thread if there is enough to do."""
     ends = lengths.cumsum()
     most = max(FEW_CHARACTERS, CHARACTERS_PER_SENTENCE * batch_size)
     characters = np.clip(ends[-1] // (BATCHES_PER_THREAD * threads), FEW_CHARACTERS, most)

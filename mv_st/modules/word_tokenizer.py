@@ -160,6 +160,7 @@ class WordLookup(dict[str, bytes]):
         self.split = WordSplitter(tokenizer)
         self.vocabulary = tokenizer.get_vocab()
         self.unknown = unknown
+        self.unknown_ids: dict[str, int] = {}
         self.characters = 0
 
     def __missing__(self, chunk: str) -> bytes:
@@ -173,7 +174,12 @@ class WordLookup(dict[str, bytes]):
         word_id = self.vocabulary.get(word)
         if word_id is None:
             word_id = self.vocabulary.get(word.lower())
-        return self.unknown(word) if word_id is None else word_id
+        if word_id is None:
+            word_id = self.unknown_ids.get(word)
+        if word_id is None:
+            # Remembered by word as well: a comma that the vocabulary lacks is in thousands of chunks.
+            word_id = self.unknown_ids[word] = self.unknown(word)
+        return word_id
 
     def batch(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Look up the words of texts.
