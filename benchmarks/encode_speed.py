@@ -48,7 +48,6 @@ from sentence_transformers import SentenceTransformer
 
 from mv_st.encoding import SENTENCES_PER_CHUNK, encoding_workers
 from mv_st.modules import gru_kernel
-from mv_st.modules.words import Words
 from mv_st.training_record import versions
 
 MINILM_BATCHES = (16, 32, 64, 128)
@@ -227,7 +226,7 @@ class Benchmark:
             batches = []
             for start in range(0, len(chosen), GRU_BATCH):
                 features = words.preprocess(chosen[start : start + GRU_BATCH])
-                batches.append(Words(features["input_ids"], features["sentence_lengths"], words.vectors))
+                batches.append(words(features)["words"])
             n_words = sum(len(batch.known_ids) for batch in batches)
             n_distinct = sum(len(batch.known_ids.unique()) for batch in batches)
             repeats = int(5e10 / flops) + 1
@@ -380,11 +379,19 @@ def main() -> None:
     torch.set_num_threads(options.threads)
 
     load = os.getloadavg()[0]
-    measured = Benchmark(options).measure(options.rows)
     path = RESULTS / "encode_speed.json"
     rows = json.loads(path.read_text())["rows"] if path.exists() else {}
-    for name, row in measured.items():
-        rows[name] = row | {"command": printed_command(), "threads": options.threads, "load_before": load}
+    benchmark = Benchmark(options)
+    against_minilm = [name for name in options.rows if name.startswith("both")]
+    others = [[name] for name in options.rows if name not in against_minilm]
+    for names in [against_minilm, *others] if against_minilm else others:
+        for name, row in benchmark.measure(names).items():
+            rows[name] = row | {"command": printed_command(), "threads": options.threads, "load_before": load}
+        write(rows, options)  # after each, so that an interrupted run is not lost
+
+
+def write(rows: dict[str, dict[str, Any]], options: argparse.Namespace) -> None:
+    """Write the results of all rows that there are."""
     result = {
         "command": printed_command(),
         "versions": versions(),

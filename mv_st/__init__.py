@@ -13,6 +13,7 @@ from ._registration import register_modules
 from ._waiting import wait_passively
 
 if TYPE_CHECKING:
+    from .compact import compact_model
     from .components import fit_components
     from .corpus import load_corpus, window_dataset
     from .hub import push_to_hub
@@ -32,6 +33,7 @@ _WHERE = {
     "ContiguousBatchSampler": "sampler",
     "MultiViewLoss": "loss",
     "add_spelling": "spelling",
+    "compact_model": "compact",
     "build_model": "model",
     "export_static": "static_export",
     "fit_components": "components",
@@ -50,6 +52,7 @@ __all__ = [
     "__version__",
     "add_spelling",
     "build_model",
+    "compact_model",
     "export_static",
     "fit_components",
     "load_corpus",

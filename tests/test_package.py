@@ -16,6 +16,7 @@ PUBLIC = [
     "ContiguousBatchSampler",
     "MultiViewLoss",
     "add_spelling",
+    "compact_model",
     "build_model",
     "export_static",
     "fit_components",

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..errors import UserError
 from ..subwords import SubwordTable
 from ..vectors import WordVectors, load_vectors
 from .batched_inference import install as install_batched_inference
+from .byte_rows import from_bytes, to_bytes
 from .weights import hub_arguments, save_config_and_weights
 from .word_tokenizer import MEMO_CHARACTERS, UNKNOWN, UNKNOWN_ID, WordLookup, build_tokenizer
 from .words import Words
@@ -57,7 +59,7 @@ class FastTextEmbedding(InputModule):
     """
 
     config_file_name = "fasttext_embedding.json"
-    config_keys = ["oov", "max_seq_length", "vocab_size", "embedding_dimension", "dtype", "subword_ngrams"]
+    config_keys = ["oov", "max_seq_length", "vocab_size", "embedding_dimension", "dtype", "subword_ngrams", "saved_as"]
     save_in_root = True
     forward_kwargs: set[str] = {"view", "representation"}
 
@@ -88,6 +90,7 @@ class FastTextEmbedding(InputModule):
     ) -> None:
         super().__init__()
         self.max_seq_length = max_seq_length
+        self.saved_as: Literal["int8"] | None = None
         self.oov: Literal["zero", "subword"] = "zero" if subwords is None else "subword"
         self.subword_ngrams = None if subwords is None else [subwords.min_n, subwords.max_n, subwords.n_buckets]
         self.register_buffer("vectors", vectors)
@@ -95,6 +98,7 @@ class FastTextEmbedding(InputModule):
             self.register_buffer("subword_vectors", torch.from_numpy(subwords.matrix).to(vectors.dtype))
             kept = np.arange(subwords.n_buckets) if subwords.bucket_ids is None else subwords.bucket_ids
             self.register_buffer("subword_buckets", torch.from_numpy(kept))
+        self._memo_lock = Lock()  # texts may be encoded from several threads
         self.tokenizer = tokenizer
         self._logged_truncation = False
 
@@ -111,6 +115,7 @@ class FastTextEmbedding(InputModule):
     def _start_memo(self) -> None:
         # Subwords of the unknown words seen since the memo began: word i has the id -1 - i.
         self._unknown_words: list[np.ndarray] = []
+        self._new_unknown_words: list[str] = []
         self._lookup = WordLookup(self._tokenizer, self._unknown_word_id)
         if self.subword_ngrams is not None:
             min_n, max_n, n_buckets = self.subword_ngrams
@@ -119,11 +124,16 @@ class FastTextEmbedding(InputModule):
             self._subwords = SubwordTable(np.zeros((len(kept), 0), np.float32), min_n, max_n, kept, n_buckets)
 
     def _unknown_word_id(self, word: str) -> int:
-        rows = self._subwords.rows(word) if self.oov == "subword" and len(word) <= LONGEST_WORD else []
-        if not rows:
+        if self.oov == "zero" or len(word) > LONGEST_WORD:
             return UNKNOWN_ID
-        self._unknown_words.append(np.asarray(rows))
-        return -len(self._unknown_words)
+        self._new_unknown_words.append(word)
+        return -len(self._unknown_words) - len(self._new_unknown_words)
+
+    def _find_subwords(self) -> None:
+        """Find the subwords of the new unknown words, all at once, which takes a tenth of the time."""
+        rows, starts = self._subwords.bags(self._new_unknown_words)
+        self._unknown_words += np.split(rows, starts[1:-1])
+        self._new_unknown_words = []
 
     @property
     def vocab_size(self) -> int:
@@ -157,9 +167,13 @@ class FastTextEmbedding(InputModule):
         check_texts(inputs)
         if prompt:
             inputs = self._prepend_prompt(list(inputs), prompt)
-        if self._lookup.characters > MEMO_CHARACTERS:
-            self._start_memo()
-        ids, lengths = self._lookup.batch(inputs)
+        with self._memo_lock:
+            if self._lookup.characters > MEMO_CHARACTERS:
+                self._start_memo()
+            ids, lengths = self._lookup.batch(inputs)
+            if self._new_unknown_words:
+                self._find_subwords()
+            unknown_words = self._unknown_words
         limit = kwargs.get("max_length") or self.max_seq_length
         if limit is not None and lengths.max(initial=0) > limit:
             ids, lengths = self._truncate(ids, lengths, limit)
@@ -168,8 +182,8 @@ class FastTextEmbedding(InputModule):
             ids = np.insert(ids, starts[lengths == 0], UNKNOWN_ID)
             lengths = lengths.clip(1)
         features = {"input_ids": torch.from_numpy(ids), "sentence_lengths": torch.from_numpy(lengths)}
-        if self._unknown_words:
-            features |= self._number_unknown_words(ids)
+        if unknown_words:
+            features |= _number_unknown_words(ids, unknown_words)
         return features
 
     def _truncate(self, ids: np.ndarray, lengths: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
@@ -183,20 +197,6 @@ class FastTextEmbedding(InputModule):
         starts = np.repeat(lengths.cumsum() - lengths, lengths)
         return ids[np.arange(len(ids)) - starts < limit], lengths.clip(max=limit)
 
-    def _number_unknown_words(self, ids: np.ndarray) -> dict[str, Tensor]:
-        """Renumber the unknown words of this batch -1, -2, ..., in place, and list their subwords."""
-        places = np.flatnonzero(ids < 0)
-        if not len(places):
-            return {}
-        numbers, renumbered = np.unique(ids[places], return_inverse=True)
-        ids[places] = -1 - renumbered
-        rows = [self._unknown_words[-1 - number] for number in numbers]
-        starts = np.cumsum([0] + [len(word) for word in rows[:-1]])
-        return {
-            "subword_rows": torch.from_numpy(np.concatenate(rows)),
-            "subword_offsets": torch.from_numpy(starts),
-        }
-
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add `words`, from which each view takes the vectors in the form it needs."""
         extra = None
@@ -206,6 +206,17 @@ class FastTextEmbedding(InputModule):
             )
         features["words"] = Words(features["input_ids"], features["sentence_lengths"], self.vectors, extra)
         return features
+
+    def save_in_bytes(self) -> None:
+        """From now on, save the tables as bytes; they are rounded here as well, so that saving changes nothing."""
+        self.saved_as = "int8"
+        for name in self._tables:
+            table = getattr(self, name)
+            table.copy_(from_bytes(*to_bytes(table)))
+
+    @property
+    def _tables(self) -> list[str]:
+        return ["vectors"] if self.oov == "zero" else ["vectors", "subword_vectors"]
 
     def word_weights(self, counts: dict[str, int] | np.ndarray, a: float = 1e-3) -> np.ndarray:
         """SIF weights a / (a + p) of the words of the table, from how often each occurs in a corpus.
@@ -232,7 +243,11 @@ class FastTextEmbedding(InputModule):
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write configuration, weights and tokenizer, and note in the model's configuration that it needs mv-st."""
-        save_config_and_weights(self, output_path, safe_serialization)
+        weights = self.state_dict()
+        if self.saved_as == "int8":
+            for name in self._tables:
+                weights[name], weights[f"{name}_steps"] = to_bytes(weights[name])
+        save_config_and_weights(self, output_path, safe_serialization, weights)
         self.tokenizer.save(os.path.join(output_path, "tokenizer.json"))
         model_config = Path(output_path) / "config_sentence_transformers.json"
         if model_config.exists():
@@ -259,6 +274,10 @@ class FastTextEmbedding(InputModule):
         tokenizer_path = cls.load_file_path(model_name_or_path, filename="tokenizer.json", **hub)
         if tokenizer_path is None:
             raise UserError(f"{model_name_or_path} has no tokenizer.json; save the model again")
+        saved_as = config.get("saved_as")
+        if saved_as == "int8":
+            for name in [name for name in weights if f"{name}_steps" in weights]:
+                weights[name] = from_bytes(weights[name], weights[f"{name}_steps"])
         subwords = None
         if config["oov"] == "subword":
             min_n, max_n, n_buckets = config["subword_ngrams"]
@@ -267,6 +286,7 @@ class FastTextEmbedding(InputModule):
             )
         module = cls.__new__(cls)
         module._set_up(Tokenizer.from_file(tokenizer_path), weights["vectors"], subwords, config["max_seq_length"])
+        module.saved_as = saved_as
         return module
 
     def on_model_ready(self, model: BaseModel) -> None:
@@ -277,11 +297,12 @@ class FastTextEmbedding(InputModule):
 
     def __getstate__(self) -> dict[str, Any]:
         # The memo is rebuilt where it is needed: a copy or a worker process starts with an empty one.
-        memo = ("_lookup", "_subwords", "_unknown_words")
+        memo = ("_lookup", "_memo_lock", "_new_unknown_words", "_subwords", "_unknown_words")
         return {key: value for key, value in self.__dict__.items() if key not in memo}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._memo_lock = Lock()
         self._start_memo()
 
 
@@ -300,6 +321,21 @@ def check_texts(inputs: Sequence[str]) -> None:
     for text in inputs:
         if not isinstance(text, str):
             raise UserError(f"mv_st encodes text; got {type(text).__name__}: {str(text)[:60]!r}")
+
+
+def _number_unknown_words(ids: np.ndarray, unknown_words: list[np.ndarray]) -> dict[str, Tensor]:
+    """Renumber the unknown words of this batch -1, -2, ..., in place, and list their subwords."""
+    places = np.flatnonzero(ids < 0)
+    if not len(places):
+        return {}
+    numbers, renumbered = np.unique(ids[places], return_inverse=True)
+    ids[places] = -1 - renumbered
+    rows = [unknown_words[-1 - number] for number in numbers]
+    starts = np.cumsum([0] + [len(word) for word in rows[:-1]])
+    return {
+        "subword_rows": torch.from_numpy(np.concatenate(rows)),
+        "subword_offsets": torch.from_numpy(starts),
+    }
 
 
 def _as_word_vectors(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import save_file
 from sentence_transformers.base.modules import Module
+from torch import Tensor
 
 from ..errors import UserError
 
@@ -30,16 +31,19 @@ class ModuleWithWeights(Module):
         return cls.load_torch_weights(model_name_or_path, **hub, model=module)
 
 
-def save_config_and_weights(module: Module, output_path: str, safe_serialization: bool = True) -> None:
-    """Write the configuration of a module and its state as `model.safetensors`."""
+def save_config_and_weights(
+    module: Module, output_path: str, safe_serialization: bool = True, weights: dict[str, Tensor] | None = None
+) -> None:
+    """Write the configuration of a module and its weights, its state unless given, as `model.safetensors`."""
     if not safe_serialization:
         raise UserError("mv_st models are saved as safetensors, never as pickle; leave safe_serialization out")
     module.save_config(output_path)
-    weights = os.path.join(output_path, "model.safetensors")
+    file = os.path.join(output_path, "model.safetensors")
+    weights = module.state_dict() if weights is None else weights
     # Not the host's save_torch_weights: it refuses a GRU from a GPU, where all its weights lie in one block of memory.
-    save_file({name: tensor.cpu().contiguous() for name, tensor in module.state_dict().items()}, weights)
+    save_file({name: tensor.cpu().contiguous() for name, tensor in weights.items()}, file)
     # safetensors makes files that only their owner can read.
-    shutil.copymode(os.path.join(output_path, module.config_file_name), weights)
+    shutil.copymode(os.path.join(output_path, module.config_file_name), file)
 
 
 def hub_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -79,11 +79,19 @@ class Words:
             weights: One weight per word in the batch, shape (T,). The weighted sum is divided by the number of words,
                 not by the sum of weights.
         """
-        if self.extra is None and self.table.dtype == self.dtype and weights is None:
-            # Reads each vector once and never writes the (T, dim) matrix.
-            return F.embedding_bag(self.known_ids, self.table, self.starts, mode="mean")
-        vectors = self.vectors if weights is None else self.vectors * weights.unsqueeze(1)
-        return mean_per_sentence(vectors, self.lengths)
+        if self.table.dtype != self.dtype:
+            vectors = self.vectors if weights is None else self.vectors * weights.unsqueeze(1)
+            return mean_per_sentence(vectors, self.lengths)
+        # Reads each vector once and never writes the (T, dim) matrix.
+        sums = F.embedding_bag(self.known_ids, self.table, self.starts, mode="sum", per_sample_weights=weights)
+        if self.extra is not None:
+            # Few words, which are zero so far.
+            places = torch.nonzero(self._ids < 0).squeeze(1)
+            vectors = self.extra[-1 - self._ids[places]]
+            if weights is not None:
+                vectors = vectors * weights[places].unsqueeze(1)
+            sums = sums.index_add(0, sentence_index(self.lengths)[places], vectors)
+        return sums / self.lengths.unsqueeze(1)
 
 
 def join_batches(batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:

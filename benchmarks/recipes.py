@@ -1,0 +1,157 @@
+"""Why the presets are what they are: the `small` preset with one setting changed at a time.
+
+    python benchmarks/recipes.py books.txt.xz --vectors glove.vec.gz --data-dir eval --models-dir runs --max-steps 200
+
+Each line is scored on the two sets that settings are chosen by, STS14 and the validation split of STS-B, with stored
+components. Nothing is done twice: a model in --models-dir is not trained again, and each line has a file of its
+own in `results/recipes/`, so that several processes may share the lines (`--lines`). `results/recipes.md` is written
+from all lines that there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from baselines import STSBValidation
+from reporting import RESULTS, printed_command, write_results
+from sentence_transformers import SentenceTransformer
+
+import mv_st
+from mv_st.evaluation import evaluate
+from mv_st.evaluation.tables import markdown_table
+from mv_st.files import whole_file
+
+VIEWS = {"sum": None, "f": "gru", "g": "linear"}
+SENTENCES_FOR_COMPONENTS = 20_000
+
+
+class Line(NamedTuple):
+    """A line of the table: what is changed in training, or in the components that are fitted afterwards."""
+
+    changes: dict[str, Any] = {}
+    components: dict[str, Any] | None = None
+
+
+LINES = {
+    "small": Line(),
+    "weighting=none": Line({"weighting": "none"}),
+    "weighting=learned": Line({"weighting": "learned"}),
+    "temperature=1": Line({"temperature": 1.0}),
+    "train_on=last": Line({"train_on": "last"}),
+    "gentle_start=False": Line({"gentle_start": False}),
+    "spelling=False": Line({"spelling": False}),
+    "window=1": Line({"window": 1}),
+    "window=5": Line({"window": 5}),
+    "blocks=8": Line({"blocks": 8}),
+    "batch_size=256": Line({"batch_size": 256}),
+    "learning_rate=0.001": Line({"learning_rate": 1e-3}),
+    "learning_rate=0.00025": Line({"learning_rate": 2.5e-4}),
+    "clip_norm=1": Line({"clip_norm": 1.0}),
+    "max_train_length=20": Line({"max_train_length": 20}),
+    "hidden_size=128": Line({"hidden_size": 128}),
+    "hidden_size=512": Line({"hidden_size": 512}),
+    "whitening=0": Line(components={"n_components": 1, "whitening": 0.0}),
+    "whitening=0, n_components=5": Line(components={"n_components": 5, "whitening": 0.0}),
+    "whitening=0, n_components=10": Line(components={"n_components": 10, "whitening": 0.0}),
+    "whitening=0.25": Line(components={"n_components": 1, "whitening": 0.25}),
+    "n_components=0": Line(components={"n_components": 0, "whitening": 0.5}),
+    "n_components=5": Line(components={"n_components": 5, "whitening": 0.5}),
+}
+
+
+def train(name: str, options: argparse.Namespace) -> Path:
+    """The folder of the model of a line, trained unless it is there."""
+    line = LINES[name]
+    run = "small" if line.components else name
+    folder: Path = options.models_dir / run
+    if not folder.exists():
+        print(f"training {run}", file=sys.stderr)
+        mv_st.train(
+            options.corpus,
+            folder,
+            vectors=options.vectors,
+            preset="small",
+            max_steps=options.max_steps,
+            seed=options.seed,
+            resume=folder.with_name(f"{run}.run").exists(),
+            **line.changes,
+        )
+    return folder
+
+
+def score(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Train and score a line."""
+    folder = train(name, options)
+    model = SentenceTransformer(str(folder))
+    if (components := LINES[name].components) is not None:
+        corpus = mv_st.load_corpus(options.corpus).shuffle(seed=options.seed)
+        sample = corpus.select(range(min(len(corpus), SENTENCES_FOR_COMPONENTS)))["sentence"]
+        mv_st.fit_components(model, sample, representations=("similarity", "transfer"), **components)
+    scores = {}
+    for label, view in VIEWS.items():
+        tasks = evaluate({name: model}, options.data_dir, ["sts14", STSBValidation], view=view).models[0].tasks
+        scores[label] = {task: round(100 * result.mean.pearson, 2) for task, result in tasks.items()}
+    record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    return {
+        "command": printed_command(),
+        "corpus": Path(options.corpus).name,
+        "vectors": Path(options.vectors).name,
+        "changes": LINES[name].changes,
+        "components": components,
+        "steps": record["steps"],
+        "sentences_seen": record["sentences_seen"],
+        "training_seconds": record["seconds"]["training"],
+        "seed": options.seed,
+        "scores": scores,
+    }
+
+
+def write(folder: Path) -> None:
+    """The table of all lines that there are."""
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
+    lines = {name: found[name] for name in LINES if name in found}
+    rows = []
+    for name, line in lines.items():
+        scores = [line["scores"][view][task] for view in VIEWS for task in ("sts14", "stsb-validation")]
+        rows.append([name, *(f"{score:.1f}" for score in scores), f"{line['training_seconds'] / 60:.1f}"])
+    columns = [f"{view} {task}" for view in VIEWS for task in ("STS14", "STS-B val.")]
+    one = next(iter(lines.values()))
+    text = [
+        "# Recipes",
+        "",
+        f"The `small` preset on {one['corpus']} with {one['vectors']}, {one['steps']} steps, with one setting changed "
+        "at a time. Pearson x 100, unweighted mean over the datasets of STS14; stored components. Lines that change "
+        "components alone share the model of the first line. The last column is minutes of training.",
+        "",
+        markdown_table(["line", *columns, "min"], rows),
+    ]
+    write_results("recipes", {"command": printed_command(), "lines": lines}, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus")
+    parser.add_argument("--vectors", required=True)
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--models-dir", type=Path, required=True, help="where the trained models go")
+    parser.add_argument("--max-steps", type=int, required=True, help="batches of each training run")
+    parser.add_argument("--lines", nargs="+", choices=list(LINES), default=list(LINES), help="all unless given")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    folder = RESULTS / "recipes"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in options.lines:
+        file = folder / f"{name}.json"
+        if not file.exists():
+            result = score(name, options)
+            with whole_file(file) as partial:
+                partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write(folder)
+
+
+if __name__ == "__main__":
+    main()
