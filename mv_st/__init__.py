@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .model import build_model
     from .sampler import ContiguousBatchSampler
     from .self_contained import save_self_contained
+    from .shipped_model import load_shipped_model
     from .spelling import add_spelling
     from .static_export import export_static
     from .training import train
@@ -39,6 +40,7 @@ _WHERE = {
     "fit_components": "components",
     "load_corpus": "corpus",
     "load_vectors": "vectors",
+    "load_shipped_model": "shipped_model",
     "push_to_hub": "hub",
     "save_self_contained": "self_contained",
     "train": "training",
@@ -56,6 +58,7 @@ __all__ = [
     "export_static",
     "fit_components",
     "load_corpus",
+    "load_shipped_model",
     "load_vectors",
     "push_to_hub",
     "save_self_contained",

@@ -64,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_similar(commands)
     _add_evaluate(commands)
     _add_export(commands)
+    _add_compact(commands)
     _add_push(commands)
     return parser
 
@@ -176,7 +177,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _add_encode(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("encode", help="write the vectors of the sentences of a file")
-    command.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    _add_optional_model(command)
     command.add_argument("input", metavar="INPUT", help="text, one sentence per line; also .gz, .xz, - for stdin")
     command.add_argument("--output", required=True, metavar="FILE", help=".npy, or .parquet with the sentences")
     _add_vector_choice(command)
@@ -201,7 +202,7 @@ def _encode(options: argparse.Namespace) -> int:
 
 def _add_similar(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("similar", help="the sentences of a file that are nearest to a text")
-    command.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    _add_optional_model(command)
     command.add_argument("file", metavar="FILE", help="text, one sentence per line; also .gz, .xz, - for stdin")
     command.add_argument("--query", required=True, action="append", metavar="TEXT", help="may be given several times")
     command.add_argument("--top", type=_positive_int, default=5, metavar="K", help="default: %(default)s")
@@ -291,6 +292,29 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_compact(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("compact", help="write a small copy of a model: fewer words, saved as bytes")
+    command.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    command.add_argument("output", metavar="DIR", help="folder of the copy")
+    command.add_argument("--max-vocab", type=_positive_int, default=16_000, metavar="N", help="default: %(default)s")
+    command.add_argument(
+        "--n-buckets", type=_positive_int, default=8_192, metavar="N", help="rows for spelling, default: %(default)s"
+    )
+    command.add_argument("--overwrite", action="store_true", help="replace the output folder")
+    command.set_defaults(run=_compact)
+
+
+def _compact(options: argparse.Namespace) -> int:
+    from .compact import compact_model
+    from .files import whole_directory
+
+    small = compact_model(_load(options.model), max_vocab=options.max_vocab, n_buckets=options.n_buckets)
+    with whole_directory(options.output, overwrite=options.overwrite) as directory:
+        small.save_pretrained(str(directory))
+    print(f"the small copy is in {options.output}", file=sys.stderr)
+    return 0
+
+
 def _add_push(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("push", help="upload a model to the Hugging Face Hub")
     command.add_argument("model", metavar="MODEL", help="folder or Hub id")
@@ -315,15 +339,28 @@ def _push(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_optional_model(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="folder or Hub id; left out: the English model that mv-st brings along",
+    )
+
+
 def _add_vector_choice(command: argparse.ArgumentParser) -> None:
     command.add_argument("--view", help="one view alone, such as gru or linear")
     command.add_argument("--representation", choices=["similarity", "transfer"], default="similarity")
 
 
-def _load(model: str) -> SentenceTransformer:
+def _load(model: str | None) -> SentenceTransformer:
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 
+    if model is None:
+        from .shipped_model import load_shipped_model
+
+        return load_shipped_model()
     if not Path(model).exists() and (model.count("/") != 1 or model.startswith((".", "/"))):
         raise UserError(f"there is no model in {model}")
     try:

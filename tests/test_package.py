@@ -21,6 +21,7 @@ PUBLIC = [
     "export_static",
     "fit_components",
     "load_corpus",
+    "load_shipped_model",
     "load_vectors",
     "push_to_hub",
     "save_self_contained",

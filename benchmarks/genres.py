@@ -1,0 +1,152 @@
+r"""One model for each genre of text, with the whole evaluation: what to expect from a corpus of one's own.
+
+    python benchmarks/genres.py books.txt.xz news.txt.xz reviews.txt.xz --vectors glove.vec.gz --data-dir eval \
+        --models-dir runs --preset base --minutes 60
+    python benchmarks/genres.py books.txt.xz --data-dir eval --models-dir runs --preset small --minutes 60
+
+Without --vectors, word vectors are trained on the corpus itself (fastText), which is all that a language without
+published vectors needs. Nothing is done twice: a model in --models-dir is not trained again, and an interrupted
+training goes on. Each model has a folder in `results/genres/` with its configuration, its curve and its scores;
+`results/genres.md` is written from all that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from baselines import STSBValidation
+from reporting import RESULTS, printed_command, write_results
+
+import mv_st
+from mv_st.evaluation import GROUPS, EvaluationResults, evaluate
+from mv_st.evaluation.tables import markdown_table, transfer_value
+
+STS = ["sts12", "sts13", "sts14", "stsb", "sickr"]
+STS_COLUMNS = ["model", "vectors of", "STS12", "STS13", "STS14", "STS-B", "SICK-R", "STS-B val.", "mean"]
+WAYS: dict[str, dict[str, Any]] = {
+    "f + g": {},
+    "f": {"view": "gru"},
+    "g": {"view": "linear"},
+    "f + g, transductive": {"components": "transductive", "n_components": 1},
+}
+
+
+def name_of(corpus: str, options: argparse.Namespace) -> str:
+    """Of a run, from its corpus."""
+    genre = Path(corpus).name.split(".")[0]
+    return f"{options.preset}-{genre}" + ("" if options.vectors else "-raw")
+
+
+def train(corpus: str, folder: Path, options: argparse.Namespace) -> None:
+    """Train a model, unless it is there."""
+    if not folder.exists():
+        print(f"training {folder.name}", file=sys.stderr)
+        mv_st.train(
+            corpus,
+            folder,
+            vectors=options.vectors,
+            preset=options.preset,
+            minutes=options.minutes,
+            seed=options.seed,
+            eval_data=options.data_dir,
+            resume=folder.with_name(f"{folder.name}.run").exists(),
+        )
+
+
+def score(folder: Path, results: Path, options: argparse.Namespace) -> None:
+    """Score a model in all ways, unless that is done."""
+    results.mkdir(parents=True, exist_ok=True)
+    for file in ("training.json", "training.png"):
+        if (folder / file).exists():
+            shutil.copy(folder / file, results / file)
+    for way, choices in WAYS.items():
+        file = results / f"{way.replace(' ', '').replace(',', '-')}.json"
+        if file.exists():
+            continue
+        # Transfer tasks have features of both views, and do not care for components.
+        tasks = ["sts", STSBValidation, *(GROUPS["transfer"] if way == "f + g" else [])]
+        print(f"scoring {folder.name}, {way}", file=sys.stderr)
+        evaluate({way: folder}, options.data_dir, tasks, **choices).save(file)
+
+
+def write() -> None:
+    """The table of all models that there are."""
+    sts_rows, transfer_rows, runs = [], [], {}
+    for results in sorted((RESULTS / "genres").iterdir()):
+        record = json.loads((results / "training.json").read_text(encoding="utf-8"))
+        runs[results.name] = {key: value for key, value in record.items() if key != "history"}
+        for way in WAYS:
+            file = results / f"{way.replace(' ', '').replace(',', '-')}.json"
+            if not file.exists():
+                continue
+            tasks = EvaluationResults.load(file).models[0].tasks
+            scores = {task: 100 * tasks[task].mean.pearson for task in [*STS, "stsb-validation"]}
+            mean = sum(scores[task] for task in STS) / len(STS)
+            sts_rows.append([results.name, way, *(f"{value:.1f}" for value in scores.values()), f"{mean:.1f}"])
+            transfer = {task: transfer_value(tasks[task]) for task in GROUPS["transfer"] if task in tasks}
+            if transfer:
+                transfer_rows.append(
+                    [results.name, *("" if value is None else f"{value:.1f}" for value in transfer.values())]
+                )
+                transfer_columns = list(transfer)
+    text = [
+        "# Models of several genres",
+        "",
+        "Pearson x 100, unweighted mean over the datasets of a year, STS13 without SMT. Stored components unless a "
+        "line says transductive (one component, fitted on each side of each dataset). The mean is over all but STS-B "
+        "validation.",
+        "",
+        markdown_table(
+            ["model", "vectors of", "STS12", "STS13", "STS14", "STS-B", "SICK-R", "STS-B val.", "mean"], sts_rows
+        ),
+    ]
+    if transfer_rows:
+        text += [
+            "",
+            "Transfer tasks by SentEval's protocol, features of both views (accuracy; r for relatedness):",
+            "",
+            markdown_table(["model", *transfer_columns], transfer_rows),
+        ]
+    text += ["", *(f"- {name}: {in_words(record)}" for name, record in runs.items())]
+    write_results(
+        "genres", {"command": printed_command(), "runs": runs, "sts": sts_rows, "transfer": transfer_rows}, text
+    )
+
+
+def in_words(record: dict[str, Any]) -> str:
+    """What a training run was."""
+    settings = record["settings"]
+    return (
+        f"preset {record['preset']}, d = {settings['hidden_size']}, {record['sentences_seen']:,} of "
+        f"{record['corpus']['sentences']:,} sentences seen in {record['seconds']['training'] / 60:.0f} min on "
+        f"{record['threads']} thread(s), vectors {record['vectors']['source'] or 'trained on the corpus'}, "
+        f"seed {record['seed']}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpora", nargs="*", metavar="CORPUS", help="without any, only the table is written")
+    parser.add_argument("--vectors", help="trained on the corpus if left out")
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--models-dir", type=Path, required=True, help="where the trained models go")
+    parser.add_argument("--preset", choices=["small", "base", "paper"], default="base")
+    parser.add_argument("--minutes", type=float, help="time of each training run")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    for corpus in options.corpora:
+        folder = options.models_dir / name_of(corpus, options)
+        train(corpus, folder, options)
+        score(folder, RESULTS / "genres" / folder.name, options)
+        write()
+    if not options.corpora:
+        write()
+
+
+if __name__ == "__main__":
+    main()
