@@ -14,7 +14,7 @@ from ._waiting import wait_passively
 
 if TYPE_CHECKING:
     from .compact import compact_model
-    from .components import fit_components
+    from .components import adapt_components, fit_components
     from .corpus import load_corpus, window_dataset
     from .hub import push_to_hub
     from .loss import MultiViewLoss
@@ -33,14 +33,15 @@ __version__ = "0.1.0"
 _WHERE = {
     "ContiguousBatchSampler": "sampler",
     "MultiViewLoss": "loss",
+    "adapt_components": "components",
     "add_spelling": "spelling",
-    "compact_model": "compact",
     "build_model": "model",
+    "compact_model": "compact",
     "export_static": "static_export",
     "fit_components": "components",
     "load_corpus": "corpus",
-    "load_vectors": "vectors",
     "load_shipped_model": "shipped_model",
+    "load_vectors": "vectors",
     "push_to_hub": "hub",
     "save_self_contained": "self_contained",
     "train": "training",
@@ -52,6 +53,7 @@ __all__ = [
     "ContiguousBatchSampler",
     "MultiViewLoss",
     "__version__",
+    "adapt_components",
     "add_spelling",
     "build_model",
     "compact_model",

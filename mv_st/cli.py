@@ -235,7 +235,8 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     command.add_argument("models", nargs="+", metavar="MODEL", help="folder or Hub id of any SentenceTransformer")
     command.add_argument("--data-dir", metavar="DIR", required=True, help="folder with one folder per task")
     command.add_argument("--tasks", type=lambda text: text.split(","), metavar="NAME,...", help="all unless given")
-    command.add_argument("--components", choices=["stored", "transductive", "transductive-joint"], default="stored")
+    modes = ["stored", "transductive", "transductive-joint", "adapted"]
+    command.add_argument("--components", choices=modes, default="stored", help="default: %(default)s")
     command.add_argument("--n-components", type=int, metavar="K", help="how many to fit in the transductive modes")
     command.add_argument("--view", help="one view alone")
     command.add_argument("--seed", type=int, default=1111)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BATCH_SIZE = 256
 SENTENCES_PER_COMPONENT = 10
 """How many sentences it takes to trust the variance along one more component."""
+ADAPTATION = 0.25
+"""Power of the variance by which components are scaled once more for sentences that a model is adapted to."""
 SMALLEST_VARIANCE = 1e-3
 """Relative to the mean variance: weaker components are noise, and not to be made as loud as the others."""
 
@@ -38,8 +40,8 @@ def fit_components(
 ) -> SentenceTransformer:
     """Estimate the top principal components of each view and store them in the model.
 
-    Done at the end of training on a sample of the corpus. Done again on one's own sentences it adapts a model to them:
-    no labels, no training.
+    Done at the end of training on a sample of the corpus. Done again, it replaces what is stored; to add what is
+    particular to one's own sentences, see `adapt_components`.
 
     Args:
         model: A model with a PCRemoval module; changed in place.
@@ -85,6 +87,57 @@ def fit_components(
     return model
 
 
+def adapt_components(
+    model: SentenceTransformer,
+    sentences: Sequence[str],
+    *,
+    strength: float = ADAPTATION,
+    max_sentences: int = 20_000,
+    seed: int = 0,
+    show_progress: bool = False,
+) -> SentenceTransformer:
+    """Adapt a model to sentences like those that it is going to encode: no labels, no training, a few seconds.
+
+    What the sentences of one domain have in common tells them apart from others, not from each other. Along the
+    directions in which these sentences vary a lot, vectors are scaled down; the components and scales that the model
+    has stored stay in place below that, so that a few hundred sentences are enough. Similarities change, transfer
+    features do not.
+
+    Args:
+        model: A model with a PCRemoval module; changed in place.
+        sentences: Sentences of the domain.
+        strength: Power of the variance to scale by, 0 (no change) to 0.5 (equal variance).
+        max_sentences: Use a random sample of this size if there are more.
+        seed: Seed of the sample.
+        show_progress: Show a progress bar.
+
+    Returns:
+        The same model.
+
+    Example:
+        >>> from mv_st import build_model
+        >>> words = ["red", "green", "blue", "sky", "grass"]
+        >>> model = build_model((words, np.random.default_rng(0).normal(size=(5, 4))), hidden_size=3, seed=0)
+        >>> colours = ["red sky", "green grass", "blue sky", "red grass", "green sky", "blue grass"] * 10
+        >>> before = float(model.similarity(*model.encode(colours[:2])))
+        >>> after = float(model.similarity(*adapt_components(model, colours).encode(colours[:2])))
+        >>> after < before
+        True
+    """
+    if not 0 <= strength <= 0.5:
+        raise UserError(f"strength must be between 0 and 0.5, not {strength}")
+    removal = removal_module(model)
+    vectors_of = view_vectors(model, _sample(sentences, max_sentences, seed), show_progress=show_progress)
+    matrices = {}
+    for name, vectors in vectors_of.items():
+        own = whitening_matrix(removal.clean(vectors, name), strength).to(vectors.device)
+        stored = removal.whitening_matrix(name)
+        matrices[name] = own if stored is None else stored.to(own.dtype) @ own
+    if strength:
+        removal.store_whitening(removal.whitening or strength, matrices)
+    return model
+
+
 def whitening_matrix(vectors: Tensor, power: float) -> Tensor:
     """The symmetric matrix that scales vectors along their principal components by variance ** -power.
 
@@ -127,13 +180,42 @@ def encode_transductive(
     Returns:
         One row per sentence.
     """
-    from .modules.pc_removal import remove_components
+    views = view_vectors(model, sentences, representation, view=view)
+    return _combine(
+        {name: remove_components(vectors, top_components(vectors, n_components)) for name, vectors in views.items()},
+        representation,
+    )
+
+
+def encode_adapted(
+    model: SentenceTransformer, sentences: Sequence[str], representation: str = "similarity", view: str | None = None
+) -> np.ndarray:
+    """Encode sentences with a model that is adapted to these very sentences, as `adapt_components` does.
+
+    The model is not changed.
+
+    Args:
+        model: A model with a PCRemoval module.
+        sentences: The sentences to adapt to and to encode.
+        representation: `"similarity"` or `"transfer"`, which adaptation leaves alone.
+        view: One view alone.
+
+    Returns:
+        One row per sentence.
+    """
+    removal = removal_module(model)
+    views = view_vectors(model, sentences, representation, view=view)
+    views = {name: removal.clean(vectors, name, representation) for name, vectors in views.items()}
+    if representation == "similarity":
+        views = {name: vectors @ whitening_matrix(vectors, ADAPTATION).to(vectors) for name, vectors in views.items()}
+    return _combine(views, representation)
+
+
+def _combine(views: dict[str, Tensor], representation: str) -> np.ndarray:
+    """What the ensemble makes of cleaned views: the sum of unit vectors, or for transfer all of them side by side."""
     from .modules.view import unit_length
 
-    normalized = [
-        unit_length(remove_components(vectors, top_components(vectors, n_components)))
-        for vectors in view_vectors(model, sentences, representation, view=view).values()
-    ]
+    normalized = [unit_length(vectors) for vectors in views.values()]
     combined = torch.cat(normalized, dim=1) if representation == "transfer" else torch.stack(normalized).sum(dim=0)
     return combined.float().cpu().numpy()
 

@@ -10,8 +10,15 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from mv_st import build_model, export_static, fit_components
-from mv_st.components import encode_transductive, removal_module, top_components, view_vectors, whitening_matrix
+from mv_st import adapt_components, build_model, export_static, fit_components
+from mv_st.components import (
+    encode_adapted,
+    encode_transductive,
+    removal_module,
+    top_components,
+    view_vectors,
+    whitening_matrix,
+)
 from mv_st.errors import UserError
 from mv_st.modules.pc_removal import remove_components
 from mv_st.vectors import WordVectors
@@ -239,3 +246,55 @@ class TestWhitening:
         model = build_model((["a", "b"], np.eye(2)), hidden_size=2, seed=0)
         with pytest.raises(UserError, match=r"between 0 and 0\.5"):
             fit_components(model, ["a b"], whitening=1.0)
+
+
+class TestAdaptation:
+    @pytest.mark.parametrize("whitening", [0.0, 0.5])
+    def test_scales_by_the_variance_of_what_is_stored(self, whitening: float) -> None:
+        model, sentences = fitted_model(whitening)
+        removal = removal_module(model)
+        expected = 0.0
+        for name, vectors in view_vectors(model, sentences).items():
+            cleaned = removal.clean(vectors, name).double().numpy()
+            variances, directions = np.linalg.eigh(cleaned.T @ cleaned / len(cleaned))
+            # Enough sentences to trust all components, so that only those without any variance are not told apart.
+            scales = np.maximum(variances, 1e-3 * variances.mean()) ** -0.25
+            adapted = cleaned @ directions @ np.diag(scales) @ directions.T
+            expected = expected + adapted / np.linalg.norm(adapted, axis=1, keepdims=True)
+        np.testing.assert_allclose(encode_adapted(model, sentences), expected, atol=1e-4)
+        np.testing.assert_allclose(adapt_components(model, sentences).encode(sentences), expected, atol=1e-4)
+        assert removal.whitening == (whitening or 0.25)
+
+    def test_transfer_features_stay(self) -> None:
+        model, sentences = fitted_model(0.5)
+        before = model.encode(sentences, representation="transfer")
+        np.testing.assert_allclose(encode_adapted(model, sentences, "transfer"), before, atol=1e-5)
+        after = adapt_components(model, sentences).encode(sentences, representation="transfer")
+        np.testing.assert_array_equal(after, before)
+
+    def test_strength_zero_changes_nothing(self) -> None:
+        model, sentences = fitted_model(0.5)
+        before = model.encode(sentences)
+        np.testing.assert_allclose(adapt_components(model, sentences, strength=0).encode(sentences), before, atol=1e-6)
+
+    def test_saved_and_loaded(self, tmp_path: Path) -> None:
+        model, sentences = fitted_model(0.5)
+        adapted = adapt_components(model, sentences)
+        adapted.save_pretrained(str(tmp_path))
+        loaded = SentenceTransformer(str(tmp_path))
+        np.testing.assert_allclose(loaded.encode(sentences), adapted.encode(sentences), atol=1e-6)
+
+    def test_bad_strength(self) -> None:
+        model, sentences = fitted_model(0.5)
+        with pytest.raises(UserError, match=r"strength must be between 0 and 0.5, not 0.7"):
+            adapt_components(model, sentences, strength=0.7)
+
+
+def fitted_model(whitening: float) -> tuple[SentenceTransformer, list[str]]:
+    """A model with components of some sentences, and other sentences, of fewer words."""
+    chance = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(30)]
+    vectors = WordVectors(words, (chance.normal(size=(30, 8)) + 0.5).astype(np.float32))
+    model = build_model(vectors, hidden_size=3, seed=0)
+    texts = [[" ".join(chance.choice(words[:k], 5)) for _ in range(200)] for k in (30, 12)]
+    return fit_components(model, texts[0], whitening=whitening), texts[1]

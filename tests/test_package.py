@@ -15,6 +15,7 @@ from mv_st.modules.fasttext_embedding import REQUIREMENT
 PUBLIC = [
     "ContiguousBatchSampler",
     "MultiViewLoss",
+    "adapt_components",
     "add_spelling",
     "compact_model",
     "build_model",

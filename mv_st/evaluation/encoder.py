@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mteb.models import ModelMeta
     from sentence_transformers import SentenceTransformer
 
-Components = Literal["stored", "transductive", "transductive-joint"]
+Components = Literal["stored", "transductive", "transductive-joint", "adapted"]
 Representation = Literal["similarity", "transfer"]
 Vectors = NDArray[np.float32]
 
@@ -37,7 +37,8 @@ class EvaluationEncoder:
         components: Where the principal components come from that an mv_st model removes: `"stored"` in the model (what
             a user of the model gets), or fitted on the sentences that are scored: `"transductive"` on each side of
             each dataset or split apart (as the paper's evaluation does), `"transductive-joint"` on all of a task.
-            Whitening is part of what is stored; the transductive modes do without, as the paper does.
+            Whitening is part of what is stored; these two do without, as the paper does. `"adapted"` is what
+            `adapt_components` makes of the stored ones, on each side of each dataset apart.
         n_components: Number of components to fit in the two transductive modes; as many as the model stores if not
             given.
         view: Evaluate one view of an mv_st model alone.
@@ -80,6 +81,8 @@ class EvaluationEncoder:
         """What tables say about components: `none`, `stored`, `stored, whitened`, `transductive (1)` and so on."""
         if not self.is_multi_view:
             return "none"
+        if self.components == "adapted":
+            return "adapted"
         if self.components != "stored":
             return f"{self.components} ({self.n_components})"
         from mv_st.components import removal_module
@@ -97,8 +100,12 @@ class EvaluationEncoder:
         Returns:
             An array of shape (sentences, width) per list.
         """
+        from mv_st.components import encode_adapted
+
         if self.components == "stored":
             return [self._encode_stored(group, representation) for group in groups]
+        if self.components == "adapted":
+            return [encode_adapted(self.model, list(group), representation, self.view) for group in groups]
         if self.components == "transductive":
             return [self._encode_fitted(group, representation) for group in groups]
         ends = np.cumsum([len(group) for group in groups])[:-1]

@@ -48,7 +48,8 @@ def evaluate(
         tasks: Names (`"sts12"`), groups (`"sts"`, `"transfer"`), or task classes of your own; all if not given.
         components: Principal components that mv_st models remove: `"stored"` in the model, or fitted on the sentences
             that are scored: `"transductive"` on each side of each dataset or split apart, as the paper's evaluation
-            does, `"transductive-joint"` on all of a task at once.
+            does, `"transductive-joint"` on all of a task at once; or stored and then `"adapted"` to these sentences,
+            each side apart, as `adapt_components` does.
         n_components: How many to fit in the transductive modes; as many as the model stores if not given.
         view: Evaluate one view of an mv_st model alone.
         seed: Seed of the folds; SentEval's if not given.
@@ -65,7 +66,7 @@ def evaluate(
         print(results.to_markdown())
         ```
     """
-    if n_components is not None and components == "stored":
+    if n_components is not None and components in ("stored", "adapted"):
         raise UserError("n_components applies to transductive components; stored ones are in the model")
     folder = None if data_dir is None else check_data_dir(data_dir)
     with preserved_rng_state():  # mteb seeds the global generators
