@@ -15,14 +15,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from encoding_peers import PRESET_OF, encoder, load_sentences, minilm, preset_model
 from reporting import RESULTS, printed_command, write_results
-from sentence_transformers import SentenceTransformer
 
 from mv_st import build_model, load_vectors
 from mv_st.training_record import versions
@@ -61,6 +60,7 @@ class Curves:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
+        self.model = cache(lambda d: preset_model(self.vectors, d, self.sentences[:3000]))
 
     @cached_property
     def vectors(self) -> WordVectors:
@@ -71,10 +71,6 @@ class Curves:
     def sentences(self) -> list[str]:
         """Sentences of the corpus."""
         return load_sentences(self.options.corpus, 1_000_000)
-
-    def model(self, d: int) -> SentenceTransformer:
-        """A model of the preset with d units."""
-        return preset_model(self.vectors, d, self.sentences[:3000])
 
     def length(self) -> Curve:
         """Short sentences cost what a call costs, long ones what a word costs."""
@@ -122,7 +118,7 @@ class Curves:
         return lines
 
     def number(self) -> Curve:
-        """The first sentences meet words that the memo of the tokeniser does not know: one run, fresh model."""
+        """The first sentences meet words that the memo of the tokeniser does not know: one run, empty memo."""
         lines: Curve = {"linear view, d = 256": {}, "both views, d = 256": {}}
         for name, run_options, counts in (
             ("linear view, d = 256", {"view": "linear"}, (1, 10, 100, 1000, 10_000, 100_000, 1_000_000)),
