@@ -66,24 +66,102 @@ class Row(NamedTuple):
 
 
 ROWS: dict[str, Row] = {
-    "both-1024": Row("`encode`, both views, d = 1024", "MiniLM-L6 at its best batch size", "3", "5", ""),
-    "both-512": Row("`encode`, both views, d = 512", "MiniLM-L6 at its best batch size", "9", "14", ""),
-    "both-256": Row("`encode`, both views, d = 256", "MiniLM-L6 at its best batch size", "22", "35", ""),
-    "static": Row("the static export at the default batch size", "MiniLM-L6 at its best batch size", "100", "200", ""),
-    "static-passive": Row("the same with OMP_WAIT_POLICY=passive", "MiniLM-L6, likewise", "100", "200", ""),
-    "linear-256": Row('`encode(view="linear")`, 512 wide', "StaticEmbedding at its best batch size", "1.5", "4", ""),
-    "linear-1024": Row(
-        '`encode(view="linear")`, 2,048 wide', "StaticEmbedding at its best batch size", "1.5", "4", ""
+    "both-1024": Row(
+        "`encode`, both views, d = 1024",
+        "MiniLM-L6 at its best batch size",
+        "3",
+        "5",
+        "The matrix products of f, nearly all of the time, at three quarters of what one large product reaches: "
+        "products of one time step are smaller, and gates and sums come on top. Fewer bits per number would be the"
+        " next step.",
     ),
-    "gemm-256": Row("f alone, d = 256", "GEMM limit of the same FLOPs", "0.75", "0.90", ""),
-    "gemm-512": Row("f alone, d = 512", "GEMM limit of the same FLOPs", "0.75", "0.90", ""),
-    "gemm-1024": Row("f alone, d = 1024", "GEMM limit of the same FLOPs", "0.75", "0.90", ""),
-    "workers-256": Row("`--workers 2`, both views, d = 256", "one worker with one thread", "1.7", "1.9", ""),
-    "workers-linear": Row("`--workers 2 --view linear`", "one worker with one thread", "1.7", "1.9", ""),
-    "import": Row("import of mv_st and sentence_transformers", "sentence_transformers alone", "1.10", "1.03", ""),
-    "first": Row("load, first vector, d = 256", "MiniLM-L6", "-", "-", ""),
-    "memory": Row("peak memory, 10,000 sentences, d = 256", "MiniLM-L6", "-", "-", ""),
-    "sts": Row("STS14, Pearson x 100, fast path", "reference path", "-", "-", ""),
+    "both-512": Row(
+        "`encode`, both views, d = 512",
+        "MiniLM-L6 at its best batch size",
+        "9",
+        "14",
+        "As above: f takes nearly all of the time.",
+    ),
+    "both-256": Row(
+        "`encode`, both views, d = 256",
+        "MiniLM-L6 at its best batch size",
+        "22",
+        "35",
+        "f takes about nine tenths; the rest is reading the text, which is Python, on one thread.",
+    ),
+    "static": Row(
+        "the static export at the default batch size",
+        "MiniLM-L6 at its best batch size",
+        "100",
+        "200",
+        "Stock code: the tokenizer takes about 20 us of the 54 us of a sentence; the rest is the host's loop over "
+        "batches of 32, in which OpenMP threads that wait actively get in the way of the tokenizer's own. See the "
+        "next row.",
+    ),
+    "static-passive": Row(
+        "the same with OMP_WAIT_POLICY=passive",
+        "MiniLM-L6, likewise",
+        "100",
+        "200",
+        "The tokenizer and the host's loop. This is the setting of any process that imports mv_st before torch.",
+    ),
+    "linear-256": Row(
+        '`encode(view="linear")`, 512 wide',
+        "StaticEmbedding at its best batch size",
+        "1.5",
+        "4",
+        "Half is reading the text, which is Python and on one thread; then the product with the map and the sums "
+        "of word vectors.",
+    ),
+    "linear-1024": Row(
+        '`encode(view="linear")`, 2,048 wide',
+        "StaticEmbedding at its best batch size",
+        "1.5",
+        "4",
+        "The product with the map, 300 x 2,048, and writing 8 kB per sentence. A table with the map folded in, as "
+        "in the static export, would read 120 kB per sentence instead.",
+    ),
+    "gemm-256": Row(
+        "f alone, d = 256",
+        "GEMM limit of the same FLOPs",
+        "0.75",
+        "0.90",
+        "Above 1 because each distinct word of a batch is projected once; of the products that are carried out, "
+        "see ratio_of_executed_flops in the JSON file. What remains are gates, sums, and products of few rows.",
+    ),
+    "gemm-512": Row("f alone, d = 512", "GEMM limit of the same FLOPs", "0.75", "0.90", "The same."),
+    "gemm-1024": Row("f alone, d = 1024", "GEMM limit of the same FLOPs", "0.75", "0.90", "The same."),
+    "workers-256": Row(
+        "`--workers 2`, both views, d = 256",
+        "one worker with one thread",
+        "1.7",
+        "1.9",
+        "Two processes share memory bandwidth and the last level of cache. Starting them takes some ten seconds, "
+        "so workers are for files of 100,000 sentences and more.",
+    ),
+    "workers-linear": Row(
+        "`--workers 2 --view linear`",
+        "one worker with one thread",
+        "1.7",
+        "1.9",
+        "Sending vectors from process to process takes as long as computing them: workers do not pay off here.",
+    ),
+    "import": Row(
+        "import of mv_st and sentence_transformers",
+        "sentence_transformers alone",
+        "1.10",
+        "1.03",
+        "Nothing of mv_st but a hook and one setting is loaded with it.",
+    ),
+    "first": Row("load, first vector, d = 256", "MiniLM-L6", "-", "-", "Reading the word vectors from the disk."),
+    "memory": Row(
+        "peak memory, 10,000 sentences, d = 256",
+        "MiniLM-L6",
+        "-",
+        "-",
+        "The libraries; then tables and 20 MB of vectors.",
+    ),
+    "sts": Row("STS14, Pearson x 100, fast path", "reference path", "-", "-", "Rounding."),
 }
 
 FIRST_VECTOR = """
@@ -95,11 +173,12 @@ print(time.perf_counter() - start)
 """
 
 PEAK_MEMORY = """
-import mv_st, resource
+import mv_st
 from sentence_transformers import SentenceTransformer
 model = SentenceTransformer({path!r}, device="cpu")
 model.encode(open({text!r}, encoding="utf-8").read().split("\\n"))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+# Not getrusage: there a process begins with the peak of the one that started it.
+print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024)
 """
 
 
