@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -297,7 +298,7 @@ def _add_compact(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("compact", help="write a small copy of a model: fewer words, saved as bytes")
     command.add_argument("model", metavar="MODEL", help="folder or Hub id")
     command.add_argument("output", metavar="DIR", help="folder of the copy")
-    command.add_argument("--max-vocab", type=_positive_int, default=16_000, metavar="N", help="default: %(default)s")
+    command.add_argument("--max-vocab", type=_positive_int, default=20_000, metavar="N", help="default: %(default)s")
     command.add_argument(
         "--n-buckets", type=_positive_int, default=8_192, metavar="N", help="rows for spelling, default: %(default)s"
     )
@@ -310,7 +311,10 @@ def _compact(options: argparse.Namespace) -> int:
     from .files import whole_directory
 
     small = compact_model(_load(options.model), max_vocab=options.max_vocab, n_buckets=options.n_buckets)
+    record = Path(options.model, "training.json")
     with whole_directory(options.output, overwrite=options.overwrite) as directory:
+        if record.is_file():
+            shutil.copy(record, directory)  # before the model, whose card tells what is in it
         small.save_pretrained(str(directory))
     print(f"the small copy is in {options.output}", file=sys.stderr)
     return 0

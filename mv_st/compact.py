@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def compact_model(
-    model: SentenceTransformer, *, max_vocab: int = 16_000, n_buckets: int = 8_192
+    model: SentenceTransformer, *, max_vocab: int = 20_000, n_buckets: int = 8_192
 ) -> SentenceTransformer:
     """Make a small copy of a model, to ship or to keep many of.
 
@@ -58,6 +58,7 @@ def compact_model(
     kept = WordVectors(whole.words[:max_vocab], whole.matrix[:max_vocab], spelled.subwords)
 
     small: Any = copy.deepcopy(model)
+    small._model_card_text = None  # it describes the larger model
     small[0] = FastTextEmbedding(kept, oov="subword", max_seq_length=words.max_seq_length)
     small[0].save_in_bytes()
     small[0].to(model.device)

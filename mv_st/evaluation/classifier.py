@@ -149,8 +149,9 @@ def solve_grid(
     whole: Fit | None = None
     for strength in strengths:
         if masks.shape[1] > 1:
-            before, whole = whole, solve(samples, targets, strength * everything, whole, tolerance)
-            start = _moved(folds, before, whole, masks.shape[1])
+            before = whole
+            whole = solve(samples, targets, strength * everything, before, tolerance)
+            start: Fit | None = _moved(folds, before, whole, masks.shape[1])
         else:
             start = folds
         folds = solve(samples, targets, strength * masks, start, tolerance)
