@@ -10,7 +10,7 @@ import pytest
 from mteb.cache import ResultCache
 from sentence_transformers import SentenceTransformer
 
-from mv_st.components import encode_transductive
+from mv_st.components import encode_adapted, encode_transductive
 from mv_st.errors import UserError
 from mv_st.evaluation.encoder import EvaluationEncoder, as_mteb_model, fingerprint
 from mv_st.evaluation.sts import STS13
@@ -63,6 +63,15 @@ def test_our_models_give_each_task_its_representation(multi_view: SentenceTransf
     assert transfer.shape[1] == 84
     linear = EvaluationEncoder(multi_view, "ours", view="linear").encode_groups([LEFT], "similarity")[0]
     np.testing.assert_allclose(linear, multi_view.encode(LEFT, view="linear"), atol=1e-6)
+
+
+def test_adapted_components_are_fitted_on_each_side(multi_view: SentenceTransformer) -> None:
+    encoder = EvaluationEncoder(multi_view, "ours", "adapted")
+    assert encoder.component_mode == "adapted"
+    left, right = encoder.encode_groups([LEFT, RIGHT], "similarity")
+    np.testing.assert_allclose(left, encode_adapted(multi_view, LEFT), atol=1e-6)
+    np.testing.assert_allclose(right, encode_adapted(multi_view, RIGHT), atol=1e-6)
+    assert not np.allclose(left, multi_view.encode(LEFT), atol=1e-3)
 
 
 def test_transductive_components_are_fitted_on_each_side_or_on_both(multi_view: SentenceTransformer) -> None:
