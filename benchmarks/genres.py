@@ -28,11 +28,13 @@ from mv_st.evaluation.tables import markdown_table, transfer_value
 
 STS = ["sts12", "sts13", "sts14", "stsb", "sickr"]
 STS_COLUMNS = ["model", "vectors of", "STS12", "STS13", "STS14", "STS-B", "SICK-R", "STS-B val.", "mean"]
+TRANSFER = "transfer.json"
 WAYS: dict[str, dict[str, Any]] = {
     "f + g": {},
     "f": {"view": "gru"},
     "g": {"view": "linear"},
     "f + g, transductive": {"components": "transductive", "n_components": 1},
+    "f + g, adapted": {"components": "adapted"},
 }
 
 
@@ -58,20 +60,29 @@ def train(corpus: str, folder: Path, options: argparse.Namespace) -> None:
         )
 
 
-def score(folder: Path, results: Path, options: argparse.Namespace) -> None:
-    """Score a model in all ways, unless that is done."""
+def score_similarity(folder: Path, results: Path, options: argparse.Namespace) -> None:
+    """Score a model on the similarity tasks in all ways, unless that is done."""
     results.mkdir(parents=True, exist_ok=True)
     for file in ("training.json", "training.png"):
         if (folder / file).exists():
             shutil.copy(folder / file, results / file)
     for way, choices in WAYS.items():
-        file = results / f"{way.replace(' ', '').replace(',', '-')}.json"
-        if file.exists():
-            continue
-        # Transfer tasks have features of both views, and do not care for components.
-        tasks = ["sts", STSBValidation, *(GROUPS["transfer"] if way == "f + g" else [])]
-        print(f"scoring {folder.name}, {way}", file=sys.stderr)
-        evaluate({way: folder}, options.data_dir, tasks, **choices).save(file)
+        file = file_of(way, results)
+        if not file.exists():
+            print(f"scoring {folder.name}, {way}", file=sys.stderr)
+            evaluate({way: folder}, options.data_dir, ["sts", STSBValidation], **choices).save(file)
+
+
+def score_transfer(folder: Path, results: Path, options: argparse.Namespace) -> None:
+    """Score a model on the transfer tasks, unless that is done. Features do not care for components."""
+    if not (results / TRANSFER).exists():
+        print(f"scoring {folder.name}, transfer", file=sys.stderr)
+        evaluate({"features": folder}, options.data_dir, ["transfer"]).save(results / TRANSFER)
+
+
+def file_of(way: str, results: Path) -> Path:
+    """Where scores are kept."""
+    return results / f"{way.replace(' ', '').replace(',', '-')}.json"
 
 
 def write() -> None:
@@ -81,19 +92,18 @@ def write() -> None:
         record = json.loads((results / "training.json").read_text(encoding="utf-8"))
         runs[results.name] = {key: value for key, value in record.items() if key != "history"}
         for way in WAYS:
-            file = results / f"{way.replace(' ', '').replace(',', '-')}.json"
+            file = file_of(way, results)
             if not file.exists():
                 continue
             tasks = EvaluationResults.load(file).models[0].tasks
             scores = {task: 100 * tasks[task].mean.pearson for task in [*STS, "stsb-validation"]}
             mean = sum(scores[task] for task in STS) / len(STS)
             sts_rows.append([results.name, way, *(f"{value:.1f}" for value in scores.values()), f"{mean:.1f}"])
-            transfer = {task: transfer_value(tasks[task]) for task in GROUPS["transfer"] if task in tasks}
-            if transfer:
-                transfer_rows.append(
-                    [results.name, *("" if value is None else f"{value:.1f}" for value in transfer.values())]
-                )
-                transfer_columns = list(transfer)
+        if (results / TRANSFER).exists():
+            tasks = EvaluationResults.load(results / TRANSFER).models[0].tasks
+            values = [transfer_value(tasks[task]) for task in GROUPS["transfer"] if task in tasks]
+            transfer_rows.append([results.name, *("" if value is None else f"{value:.1f}" for value in values)])
+            transfer_columns = [task for task in GROUPS["transfer"] if task in tasks]
     text = [
         "# Models of several genres",
         "",
@@ -137,14 +147,18 @@ def main() -> None:
     parser.add_argument("--models-dir", type=Path, required=True, help="where the trained models go")
     parser.add_argument("--preset", choices=["small", "base", "paper"], default="base")
     parser.add_argument("--minutes", type=float, help="time of each training run")
+    parser.add_argument("--similarity-only", action="store_true", help="leave the transfer tasks for another call")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    for corpus in options.corpora:
-        folder = options.models_dir / name_of(corpus, options)
+    folders = {options.models_dir / name_of(corpus, options): corpus for corpus in options.corpora}
+    for folder, corpus in folders.items():
         train(corpus, folder, options)
-        score(folder, RESULTS / "genres" / folder.name, options)
+        score_similarity(folder, RESULTS / "genres" / folder.name, options)
         write()
-    if not options.corpora:
+    for folder in [] if options.similarity_only else folders:
+        score_transfer(folder, RESULTS / "genres" / folder.name, options)
+        write()
+    if not folders:
         write()
 
 
