@@ -92,6 +92,7 @@ def report(tasks: dict[str, dict[str, Any]], missing: list[str], options: argpar
     estimates = extrapolated(tasks)
     total = {name: round(sum(row[name] for row in (*tasks.values(), *estimates.values())), 1) for name in SECONDS}
     minutes = (total["encoding_seconds"] + total["classifier_seconds"]) / 60
+    of_processor = (total["encoding_processor_seconds"] + total["classifier_processor_seconds"]) / 60
     rows = [[task, row["width"], *(f"{row[name]:.0f}" for name in SECONDS)] for task, row in tasks.items()]
     rows += [[f"{task} (estimate)", "", *(f"{row[name]:.0f}" for name in SECONDS)] for task, row in estimates.items()]
     rows += [["all", "", *(f"{total[name]:.0f}" for name in SECONDS)]]
@@ -103,7 +104,8 @@ def report(tasks: dict[str, dict[str, Any]], missing: list[str], options: argpar
         "",
         markdown_table(["task", "width", "encoding", "processor", "classifier", "processor"], rows),
         "",
-        f"On the clock {minutes:.1f} minutes in all" + (f", without {', '.join(unmeasured)}." if unmeasured else "."),
+        f"On the clock {minutes:.1f} minutes in all, beside whatever else the machine was doing; {of_processor:.1f} "
+        f"minutes of processor time" + (f", without {', '.join(unmeasured)}." if unmeasured else "."),
     ]
     if estimates:
         lines += [
