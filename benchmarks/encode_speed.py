@@ -94,9 +94,8 @@ ROWS: dict[str, Row] = {
         "MiniLM-L6 at its best batch size",
         "100",
         "200",
-        "Stock code: the tokenizer takes about 20 us of the 54 us of a sentence; the rest is the host's loop over "
-        "batches of 32, in which OpenMP threads that wait actively get in the way of the tokenizer's own. See the "
-        "next row.",
+        "Stock code: the tokenizer, and the host's loop over batches of 32, in which OpenMP threads that wait "
+        "actively get in the way of the tokenizer's own. See the next row.",
     ),
     "static-passive": Row(
         "the same with OMP_WAIT_POLICY=passive",

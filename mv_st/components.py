@@ -125,6 +125,8 @@ def adapt_components(
     """
     if not 0 <= strength <= 0.5:
         raise UserError(f"strength must be between 0 and 0.5, not {strength}")
+    if strength == 0:
+        return model
     removal = removal_module(model)
     vectors_of = view_vectors(model, _sample(sentences, max_sentences, seed), show_progress=show_progress)
     matrices = {}
@@ -132,8 +134,7 @@ def adapt_components(
         own = whitening_matrix(removal.clean(vectors, name), strength).to(vectors.device)
         stored = removal.whitening_matrix(name)
         matrices[name] = own if stored is None else stored.to(own.dtype) @ own
-    if strength:
-        removal.store_whitening(removal.whitening or strength, matrices)
+    removal.store_whitening(removal.whitening or strength, matrices)
     return model
 
 

@@ -100,13 +100,9 @@ class EvaluationEncoder:
         Returns:
             An array of shape (sentences, width) per list.
         """
-        from mv_st.components import encode_adapted
-
         if self.components == "stored":
             return [self._encode_stored(group, representation) for group in groups]
-        if self.components == "adapted":
-            return [encode_adapted(self.model, list(group), representation, self.view) for group in groups]
-        if self.components == "transductive":
+        if self.components != "transductive-joint":
             return [self._encode_fitted(group, representation) for group in groups]
         ends = np.cumsum([len(group) for group in groups])[:-1]
         everything = self._encode_fitted([sentence for group in groups for sentence in group], representation)
@@ -138,8 +134,10 @@ class EvaluationEncoder:
         return self._meta
 
     def _encode_fitted(self, sentences: Sequence[str], representation: Representation) -> Vectors:
-        from mv_st.components import encode_transductive
+        from mv_st.components import encode_adapted, encode_transductive
 
+        if self.components == "adapted":
+            return encode_adapted(self.model, list(sentences), representation, self.view)
         return encode_transductive(self.model, list(sentences), self.n_components, representation, self.view)
 
     def _encode_stored(self, sentences: Sequence[str], representation: Representation) -> Vectors:
