@@ -13,17 +13,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from baselines import STSBValidation
 from reporting import RESULTS, printed_command, write_results
 from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
 
 import mv_st
 from mv_st.evaluation import evaluate
 from mv_st.evaluation.tables import markdown_table
 from mv_st.files import whole_file
+from mv_st.modules import LinearMeanView
 
 VIEWS = {"sum": None, "f": "gru", "g": "linear"}
 SENTENCES_FOR_COMPONENTS = 20_000
@@ -34,6 +39,8 @@ class Line(NamedTuple):
 
     changes: dict[str, Any] = {}
     components: dict[str, Any] | None = None
+    linear_start: Callable[[Tensor], Tensor] | None = None
+    """How the weights of the linear view begin, other than as in the paper."""
 
 
 LINES = {
@@ -52,6 +59,8 @@ LINES = {
     "learning_rate=0.00025": Line({"learning_rate": 2.5e-4}),
     "clip_norm=1": Line({"clip_norm": 1.0}),
     "max_train_length=20": Line({"max_train_length": 20}),
+    "W starts orthogonal": Line(linear_start=nn.init.orthogonal_),
+    "W starts as the identity": Line(linear_start=nn.init.eye_),
     "hidden_size=128": Line({"hidden_size": 128}),
     "hidden_size=512": Line({"hidden_size": 512}),
     "whitening=0": Line(components={"n_components": 1, "whitening": 0.0}),
@@ -70,17 +79,28 @@ def train(name: str, options: argparse.Namespace) -> Path:
     folder: Path = options.models_dir / run
     if not folder.exists():
         print(f"training {run}", file=sys.stderr)
-        mv_st.train(
-            options.corpus,
-            folder,
-            vectors=options.vectors,
-            preset="small",
-            max_steps=options.max_steps,
-            seed=options.seed,
-            resume=folder.with_name(f"{run}.run").exists(),
-            **line.changes,
-        )
+        with starting_from(line.linear_start):
+            mv_st.train(
+                options.corpus,
+                folder,
+                vectors=options.vectors,
+                preset="small",
+                max_steps=options.max_steps,
+                seed=options.seed,
+                resume=folder.with_name(f"{run}.run").exists(),
+                **line.changes,
+            )
     return folder
+
+
+@contextmanager
+def starting_from(linear_start: Callable[[Tensor], Tensor] | None) -> Iterator[None]:
+    """Let linear views start with other weights."""
+    if linear_start is None:
+        yield
+        return
+    with patch.object(LinearMeanView, "reset_parameters", lambda view: linear_start(view.linear.weight)):
+        yield
 
 
 def score(name: str, options: argparse.Namespace) -> dict[str, Any]:

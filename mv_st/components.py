@@ -75,12 +75,14 @@ def fit_components(
     sentences = _sample(sentences, max_sentences, seed)
     components: dict[str, dict[str, Tensor]] = {name: {} for name in removal.widths}
     matrices: dict[str, Tensor] = {}
+    words: Any = model[0]
     for representation in representations:
         for name, vectors in view_vectors(model, sentences, representation, show_progress=show_progress).items():
             components[name][representation] = top_components(vectors, n_components)
             if whitening and representation == "similarity":
                 remaining = remove_components(vectors, components[name][representation])
-                matrices[name] = whitening_matrix(remaining, whitening)
+                # A GRU wider than its word vectors adds no directions of meaning to theirs.
+                matrices[name] = whitening_matrix(remaining, whitening, words.embedding_dimension)
     removal.store(components)
     if "similarity" in representations:
         removal.store_whitening(whitening, matrices)
@@ -138,7 +140,7 @@ def adapt_components(
     return model
 
 
-def whitening_matrix(vectors: Tensor, power: float) -> Tensor:
+def whitening_matrix(vectors: Tensor, power: float, most_components: int | None = None) -> Tensor:
     """The symmetric matrix that scales vectors along their principal components by variance ** -power.
 
     Few sentences say little of the weak components: only the first tenth as many as there are sentences are scaled on
@@ -147,13 +149,14 @@ def whitening_matrix(vectors: Tensor, power: float) -> Tensor:
     Args:
         vectors: Shape (N, D).
         power: 0.5 makes the variance equal along all components.
+        most_components: Scale at most so many components on their own, however many sentences there are.
 
     Returns:
         Shape (D, D); its largest eigenvalue is 1.
     """
     vectors = vectors.double()
     variances, directions = torch.linalg.eigh(vectors.T @ vectors / len(vectors))  # ascending
-    trusted = min(max(len(vectors) // SENTENCES_PER_COMPONENT, 1), len(variances))
+    trusted = min(max(len(vectors) // SENTENCES_PER_COMPONENT, 1), most_components or len(variances), len(variances))
     smallest = torch.maximum(variances[-trusted], SMALLEST_VARIANCE * variances.mean()).clamp(min=1e-30)
     scales = (variances.clamp(min=smallest) / smallest) ** -power
     return ((directions * scales) @ directions.T).float()

@@ -291,7 +291,7 @@ def _build(
     elif isinstance(vectors, (str, Path)):
         vectors = load_vectors(vectors, max_vocab=max_vocab, subwords=True)
     words = FastTextEmbedding(vectors, oov="zero" if vectors.subwords is None else "subword", max_vocab=max_vocab)
-    counts = _count_words(words, _sample_sentences(sentences, SENTENCES_FOR_COUNTS, seed, consecutive=True))
+    counts = _count_words(words, _sample_stretches(sentences, SENTENCES_FOR_COUNTS))
     known = counts[1:].sum() / max(counts.sum(), 1)
     if known == 0 and words.oov == "zero":
         raise UserError("the vectors have none of the words of the corpus; are they of another language?")
@@ -327,11 +327,18 @@ def _count_words(words: FastTextEmbedding, sentences: list[str]) -> np.ndarray:
     return counts
 
 
-def _sample_sentences(sentences: Dataset, count: int, seed: int, consecutive: bool = False) -> list[str]:
+def _sample_stretches(sentences: Dataset, count: int, stretches: int = 100) -> list[str]:
+    """About `count` sentences from all over the corpus, in runs, which are read faster than single ones."""
     if len(sentences) <= count:
         return list(sentences["sentence"])
-    if consecutive:
-        return list(sentences.select(range(count))["sentence"])
+    starts = np.linspace(0, len(sentences) - count // stretches, stretches, dtype=int)
+    chosen = (starts[:, None] + np.arange(count // stretches)).ravel()
+    return list(sentences.select(chosen)["sentence"])
+
+
+def _sample_sentences(sentences: Dataset, count: int, seed: int) -> list[str]:
+    if len(sentences) <= count:
+        return list(sentences["sentence"])
     chosen = np.random.default_rng(seed).choice(len(sentences), count, replace=False)
     return list(sentences.select(np.sort(chosen))["sentence"])
 

@@ -212,6 +212,20 @@ class TestWhitening:
         scales = torch.diagonal(whitening_matrix(vectors, 0.5))
         torch.testing.assert_close(scales, torch.tensor([0.5, 1.0, 1.0, 1.0]))
 
+    def test_no_more_components_than_word_vectors_are_wide(self) -> None:
+        vectors = torch.diag(torch.tensor([8.0, 4.0, 2.0, 1.0])).repeat(50, 1)
+        scales = torch.diagonal(whitening_matrix(vectors, 0.5, most_components=3))
+        torch.testing.assert_close(scales, torch.tensor([0.25, 0.5, 1.0, 1.0]))
+        words = [f"w{i}" for i in range(30)]
+        rng = np.random.default_rng(0)
+        sentences = [" ".join(rng.choice(words, size=5)) for _ in range(500)]
+        model = build_model((words, rng.normal(size=(30, 4))), hidden_size=8, seed=0)
+        matrix = removal_module(fit_components(model, sentences, whitening=0.5)).whitening_matrix("gru")
+        assert matrix is not None
+        scales = torch.linalg.eigvalsh(matrix)  # ascending
+        torch.testing.assert_close(scales[3:], torch.ones(13), atol=1e-4, rtol=0)
+        assert scales[2] < 0.99
+
     def test_zero_and_one_sentence_are_finite(self) -> None:
         assert torch.isfinite(whitening_matrix(torch.zeros(3, 4), 0.5)).all()
         assert torch.isfinite(whitening_matrix(torch.ones(1, 4), 0.5)).all()

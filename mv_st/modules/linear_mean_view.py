@@ -50,7 +50,7 @@ class LinearMeanView(View):
         self.weighting = weighting
         self.vocab_size = vocab_size
         self.linear = nn.Linear(embedding_dimension, output_dimension, bias=False)
-        nn.init.kaiming_normal_(self.linear.weight)
+        self.reset_parameters()
         if weighting != "none":
             if vocab_size is None:
                 raise UserError(f'weighting="{weighting}" needs vocab_size')
@@ -61,6 +61,10 @@ class LinearMeanView(View):
                 self.word_weights = nn.Parameter(start.clone())
             else:
                 self.register_buffer("word_weights", start.clone())
+
+    def reset_parameters(self) -> None:
+        """Initialise the map as the paper does."""
+        nn.init.kaiming_normal_(self.linear.weight)
 
     @property
     def widths(self) -> dict[str, int]:
