@@ -91,6 +91,9 @@ def check_without_extras(environment: Environment) -> None:
     shown, _ = environment.run("mv-st", "similar", "model", "-", "--query", "quiet water", text="The sea was calm.\n")
     assert shown.endswith("\tThe sea was calm.\n")
     environment.run("mv-st", "export", "model", "static")
+    # Without a model of one's own: the one that comes with the package.
+    shown, _ = environment.run("mv-st", "similar", "-", "--query", "quiet water", text="The sea was calm.\n")
+    assert shown.endswith("\tThe sea was calm.\n")
 
     line = "mv-st: evaluation needs mteb: pip install 'mv-st[evaluation]'\n"
     assert environment.run("mv-st", "evaluate", "model", "--data-dir", ".", code=1)[1] == line

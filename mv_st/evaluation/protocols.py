@@ -12,8 +12,8 @@ Where this differs from SentEval:
 * Several classes are one softmax, where scikit-learn's `liblinear`, the default of its day, took one class against the
   rest; and the intercept is not penalised.
 * Features are scaled to equal variance. Adam, by which published results are mostly trained, does not see the scale of
-  a feature; a penalty does, and u * v is far smaller than |u - v|. Without it, averaged word vectors lose 2.5 points
-  on SICK-R and 6.4 on STS-B; tasks of single sentences do not change.
+  a feature; a penalty does, and u * v is far smaller than |u - v|. Without it, averaged word vectors lose several
+  points on SICK-R and STS-B; tasks of single sentences do not change.
 * C is 2^-4, 2^-2, ... 2^8, and rises only until the score has fallen by 0.4 points or not been bettered twice.
   SentEval's grids (2^-2 ... 2^3, or 2^-1 ... 2^5) depend on the norm of the vectors. Beyond the best C the fits
   overfit, and take longest.
