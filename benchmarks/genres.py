@@ -34,6 +34,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "f": {"view": "gru"},
     "g": {"view": "linear"},
     "f + g, transductive": {"components": "transductive", "n_components": 1},
+    "f + g, transductive 5": {"components": "transductive", "n_components": 5},
     "f + g, adapted": {"components": "adapted"},
 }
 
@@ -70,14 +71,15 @@ def score_similarity(folder: Path, results: Path, options: argparse.Namespace) -
         file = file_of(way, results)
         if not file.exists():
             print(f"scoring {folder.name}, {way}", file=sys.stderr)
-            evaluate({way: folder}, options.data_dir, ["sts", STSBValidation], **choices).save(file)
+            scores = evaluate({f"{folder.name}, {way}": folder}, options.data_dir, ["sts", STSBValidation], **choices)
+            scores.save(file)
 
 
 def score_transfer(folder: Path, results: Path, options: argparse.Namespace) -> None:
     """Score a model on the transfer tasks, unless that is done. Features do not care for components."""
     if not (results / TRANSFER).exists():
         print(f"scoring {folder.name}, transfer", file=sys.stderr)
-        evaluate({"features": folder}, options.data_dir, ["transfer"]).save(results / TRANSFER)
+        evaluate({folder.name: folder}, options.data_dir, ["transfer"]).save(results / TRANSFER)
 
 
 def file_of(way: str, results: Path) -> Path:
@@ -108,12 +110,10 @@ def write() -> None:
         "# Models of several genres",
         "",
         "Pearson x 100, unweighted mean over the datasets of a year, STS13 without SMT. Stored components unless a "
-        "line says transductive (one component, fitted on each side of each dataset). The mean is over all but STS-B "
-        "validation.",
+        "line says transductive (one component or five, fitted on each side of each dataset). The mean is over all "
+        "but STS-B validation.",
         "",
-        markdown_table(
-            ["model", "vectors of", "STS12", "STS13", "STS14", "STS-B", "SICK-R", "STS-B val.", "mean"], sts_rows
-        ),
+        markdown_table(STS_COLUMNS, sts_rows),
     ]
     if transfer_rows:
         text += [

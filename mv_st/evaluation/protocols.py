@@ -14,7 +14,7 @@ Where this differs from SentEval:
 * Features are scaled to equal variance. Adam, by which published results are mostly trained, does not see the scale of
   a feature; a penalty does, and u * v is far smaller than |u - v|. Without it, averaged word vectors lose several
   points on SICK-R and STS-B; tasks of single sentences do not change.
-* C is 2^-4, 2^-2, ... 2^8, and rises only until the score has fallen by 0.4 points or not been bettered twice.
+* C is 2^-4, 2^-2, ... 2^8, and rises only until the score has fallen beyond chance or not been bettered twice.
   SentEval's grids (2^-2 ... 2^3, or 2^-1 ... 2^5) depend on the norm of the vectors. Beyond the best C the fits
   overfit, and take longest.
 * Relatedness: cross-entropy against the target distribution (as Tai et al. do) and a penalty chosen by Pearson's r
@@ -41,7 +41,6 @@ from .scores import correlate
 STRENGTHS: tuple[float, ...] = tuple(2.0**power for power in range(-4, 10, 2))
 FOLDS = 10
 BINS = 5
-_CLEAR_FALL = 0.004
 
 Features = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -84,7 +83,8 @@ def nested_cross_validation(
         hits = [_accuracy(predicted[rows, j], gold[rows]) for j, rows in enumerate(inner_held_out)]
         return list(np.reshape(hits, (folds, folds)).mean(axis=1))
 
-    chosen, dev_scores, _ = _choose(solve_grid(samples, targets, torch.stack(masks, dim=1), strengths), inner_accuracy)
+    fits = solve_grid(samples, targets, torch.stack(masks, dim=1), strengths)
+    chosen, dev_scores, _ = _choose(fits, inner_accuracy, len(labels))
     importance = torch.stack(
         [strengths[c] * _mask(train, len(labels)) for c, (train, _) in zip(chosen, outer, strict=True)], dim=1
     )
@@ -122,7 +122,7 @@ def cross_validation_then_test(
         predicted = classes_of(fit.scores)
         return [float(np.mean([_accuracy(predicted[rows, j], gold[rows]) for j, (_, rows) in enumerate(splits)]))]
 
-    chosen, dev_scores, _ = _choose(solve_grid(samples, targets, masks, strengths), held_out_accuracy)
+    chosen, dev_scores, _ = _choose(solve_grid(samples, targets, masks, strengths), held_out_accuracy, len(labels))
     strength = strengths[chosen[0]]
     final = solve(samples, targets, torch.full((len(labels), 1), strength))
     predictions = classes_of(final.predict(samples, test[0]))
@@ -144,6 +144,7 @@ def validation_then_test(
     chosen, dev_scores, fits = _choose(
         solve_grid(samples, targets_of(labels, n_classes), everything, strengths),
         lambda fit: [_accuracy(classes_of(fit.predict(samples, validation[0])), gold)],
+        len(gold),
     )
     predictions = classes_of(fits[chosen[0]].predict(samples, test[0]))
     return Outcome(
@@ -177,6 +178,7 @@ def relatedness(
     chosen, dev_scores, fits = _choose(
         solve_grid(samples, targets, torch.ones(len(targets), 1), strengths),
         lambda fit: [correlate(validation[1], expected_score(fit, validation[0])).pearson],
+        len(validation[1]),
     )
     predictions = expected_score(fits[chosen[0]], test[0])
     return Outcome(correlate(test[1], predictions).pearson, dev_scores[0], [strengths[chosen[0]]], predictions)
@@ -232,7 +234,9 @@ def _accuracy(predicted: torch.Tensor, gold: torch.Tensor) -> float:
     return float((predicted == gold).double().mean())
 
 
-def _choose(fits: Iterator[Fit], score: Callable[[Fit], list[float]]) -> tuple[list[int], list[float], list[Fit]]:
+def _choose(
+    fits: Iterator[Fit], score: Callable[[Fit], list[float]], n_scored: int
+) -> tuple[list[int], list[float], list[Fit]]:
     """Choose C for each of one or more choices that are made on the same fits.
 
     Among scores that agree to a hundredth of a per cent the first is taken, as in SentEval.
@@ -240,11 +244,13 @@ def _choose(fits: Iterator[Fit], score: Callable[[Fit], list[float]]) -> tuple[l
     Args:
         fits: One per C, rising; not all of them are asked for if the scores fall.
         score: Gives the scores of a fit, one per choice.
+        n_scored: Number of samples behind a score: of few, a score falls now and then by chance.
 
     Returns:
         Per choice the index of C and its score; and, if there is one choice only, the fits.
     """
     scores, kept = [], []
+    clear_fall = 0.4 / np.sqrt(n_scored)  # about the standard error of an accuracy of 80 %
     for fit in fits:
         scores.append(score(fit))
         if len(scores[0]) == 1:
@@ -252,6 +258,6 @@ def _choose(fits: Iterator[Fit], score: Callable[[Fit], list[float]]) -> tuple[l
         table = np.asarray(scores)  # (values of C, choices)
         best = np.argmax(np.round(100 * table, 2), axis=0)
         fall = table.max(axis=0) - table[-1]
-        if fall.mean() > _CLEAR_FALL or (best < len(scores) - 2).all():
+        if fall.mean() > clear_fall or (best < len(scores) - 2).all():
             break
     return [int(c) for c in best], [float(table[c, choice]) for choice, c in enumerate(best)], kept

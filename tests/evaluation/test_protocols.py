@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from scipy.stats import pearsonr
@@ -9,6 +11,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from mv_st.errors import UserError
 from mv_st.evaluation.protocols import (
+    _choose,
     bin_targets,
     cross_validation_then_test,
     nested_cross_validation,
@@ -86,6 +89,22 @@ def test_validation_split_chooses_and_is_not_trained_on() -> None:
     scores = [literal_accuracy(train, validation, strength) for strength in GRID]
     assert outcome.dev_score == pytest.approx(max(scores), abs=0.011)
     assert outcome.test_score == pytest.approx(literal_accuracy(train, test, outcome.strengths[0]), abs=0.011)
+
+
+@pytest.mark.parametrize(("n_scored", "chosen", "asked"), [(500, 3, 6), (10_000, 1, 3)])
+def test_a_fall_by_chance_does_not_end_the_search(n_scored: int, chosen: int, asked: int) -> None:
+    """SICK-E has 500 validation samples: eight of them are nothing, 160 of 10,000 are."""
+    scores = [0.742, 0.806, 0.79, 0.816, 0.812, 0.806, 0.792]
+    seen: list[float] = []
+
+    def score(fit: Any) -> list[float]:
+        seen.append(fit)
+        return [fit]
+
+    best, dev_scores, _ = _choose(cast(Any, iter(scores)), score, n_scored)
+    assert best == [chosen]
+    assert dev_scores == [scores[chosen]]
+    assert seen == scores[:asked]
 
 
 def test_same_seed_same_scores_other_seed_other_folds() -> None:
