@@ -12,9 +12,15 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def printed_command() -> str:
-    """The command line of this process, with files named without their folders."""
-    words = [Path(word).name if "/" in word and Path(word).exists() else word for word in sys.argv[1:]]
-    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
+    """The command line of this process: files of the repository from its top, others without their folders."""
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *(_printed(word) for word in sys.argv[1:])])
+
+
+def _printed(word: str) -> str:
+    if not Path(word).exists():
+        return word
+    file, top = Path(word).absolute(), RESULTS.parent.parent
+    return str(file.relative_to(top)) if file.is_relative_to(RESULTS) else file.name
 
 
 def write_results(name: str, result: dict[str, Any], markdown: list[str]) -> None:
