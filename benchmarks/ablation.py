@@ -40,6 +40,7 @@ class Ablation:
         setup = {
             "preset": options.preset,
             "hidden_size": options.hidden_size,
+            "temperature": options.temperature,
             "minutes": options.minutes,
             "max_steps": options.max_steps,
             "seed": options.seed,
@@ -72,6 +73,7 @@ class Ablation:
                 vectors=self.options.vectors,
                 preset=self.options.preset,
                 hidden_size=self.options.hidden_size,
+                temperature=self.options.temperature,
                 minutes=self.options.minutes,
                 max_steps=self.options.max_steps,
                 seed=self.options.seed,
@@ -159,6 +161,7 @@ def main() -> int:
     parser.add_argument("--models-dir", type=Path, required=True, help="where the trained models go")
     parser.add_argument("--preset", choices=["small", "base", "paper"], default="small")
     parser.add_argument("--hidden-size", type=int, help="that of the preset unless given")
+    parser.add_argument("--temperature", type=float, help="where it starts; that of the preset unless given")
     length = parser.add_mutually_exclusive_group(required=True)
     length.add_argument("--minutes", type=float, help="time of each training run")
     length.add_argument("--max-steps", type=int, help="batches of each training run")

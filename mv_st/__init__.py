@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from .self_contained import save_self_contained
     from .shipped_model import load_shipped_model
     from .spelling import add_spelling
+    from .spelling_codes import add_spelling_codes
     from .static_export import export_static
     from .training import train
     from .vector_training import train_vectors
     from .vectors import load_vectors
+    from .whitened_words import whiten_words
 
 __version__ = "0.1.0"
 
@@ -35,6 +37,7 @@ _WHERE = {
     "MultiViewLoss": "loss",
     "adapt_components": "components",
     "add_spelling": "spelling",
+    "add_spelling_codes": "spelling_codes",
     "build_model": "model",
     "compact_model": "compact",
     "export_static": "static_export",
@@ -46,6 +49,7 @@ _WHERE = {
     "save_self_contained": "self_contained",
     "train": "training",
     "train_vectors": "vector_training",
+    "whiten_words": "whitened_words",
     "window_dataset": "corpus",
 }
 
@@ -55,6 +59,7 @@ __all__ = [
     "__version__",
     "adapt_components",
     "add_spelling",
+    "add_spelling_codes",
     "build_model",
     "compact_model",
     "export_static",
@@ -66,6 +71,7 @@ __all__ = [
     "save_self_contained",
     "train",
     "train_vectors",
+    "whiten_words",
     "window_dataset",
 ]
 

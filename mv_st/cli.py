@@ -126,20 +126,27 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     method.add_argument("--window", type=int, metavar="C", help="how far apart neighbours may be")
     method.add_argument("--blocks", type=_positive_int, metavar="B", help="runs of consecutive sentences in a batch")
     method.add_argument("--train-on", choices=["last", "mean"], help="state of the GRU that is trained")
-    method.add_argument("--weighting", choices=["none", "fixed", "learned"], help="word weights in the linear view")
+    method.add_argument("--weighting", choices=["none", "fixed", "learned"], help="word weights in means")
     method.add_argument("--temperature", type=_positive_float, help="where the temperature starts")
     method.add_argument("--components", dest="n_components", type=int, metavar="K", help="components to remove")
     method.add_argument(
         "--gentle-start",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="begin with weak recurrence in the GRU",
+        help="begin with weak recurrence in the GRU, and with a rotation in the linear view",
     )
     method.add_argument(
         "--spelling",
         action=argparse.BooleanOptionalAction,
         default=None,
         help="vectors for unknown words from their spelling",
+    )
+    method.add_argument("--spelling-codes", type=int, metavar="N", help="width of codes of the spelling, 0 for none")
+    method.add_argument(
+        "--whiten-words",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="whiten word vectors before training",
     )
     method.add_argument("--whitening", type=float, metavar="P", help="0 (none) to 0.5 (equal variance)")
     method.add_argument("--learning-rate", type=_positive_float)

@@ -40,7 +40,8 @@ def compact_model(
         FastTextEmbedding({'oov': 'subword', 'max_seq_length': 512, 'vocab_size': 4, 'embedding_dimension': 8, \
 'dtype': 'float32', 'subword_ngrams': [3, 5, 16], 'saved_as': 'int8'})
     """
-    from .modules import FastTextEmbedding, LinearMeanView
+    from .modules import FastTextEmbedding
+    from .modules.view import View
     from .modules.word_tokenizer import UNKNOWN_ID
     from .spelling import add_spelling
     from .vectors import WordVectors
@@ -64,7 +65,7 @@ def compact_model(
     small[0].to(model.device)
     table_rows = torch.tensor([UNKNOWN_ID, *rows[:max_vocab]])
     for module in small:
-        if isinstance(module, LinearMeanView) and module.weighting != "none":
+        if isinstance(module, View) and module.weighting != "none":
             module.word_weights.data = module.word_weights.data[table_rows.to(module.word_weights.device)]
             module.vocab_size = len(table_rows)
     return small

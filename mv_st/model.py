@@ -52,9 +52,9 @@ def build_model(
         max_vocab: Keep the first words only.
         dtype: How word vectors are stored, `"float32"` or `"float16"`.
         train_on: Train the GRU on its `"last"` state as the paper does, or on the `"mean"` state it is used with.
-        gentle_start: Start the GRU with weak recurrence, see `BiGRUView.start_gently`.
-        weighting: Weights of words in the linear view: `"none"` as in the paper, `"fixed"` SIF weights, or
-            `"learned"` ones that start there.
+        gentle_start: Start the GRU with weak recurrence and the linear map as a rotation, see `View.start_gently`.
+        weighting: Weights of words in means, also of the GRU's states: `"none"` as in the paper, `"fixed"` SIF
+            weights, or `"learned"` ones that start there.
         word_counts: Occurrences of words in the corpus, for the weights: by word, or one per row of the table.
         n_components: Number of principal components stored and removed at inference, once fitted.
         whitening: Power of the variance by which the remaining components are scaled down at inference, once fitted; 0
@@ -74,7 +74,7 @@ def build_model(
     """
     from sentence_transformers import SentenceTransformer
 
-    from .modules import BiGRUView, FastTextEmbedding, PCRemoval, ViewEnsemble
+    from .modules import FastTextEmbedding, PCRemoval, ViewEnsemble
 
     views = (views,) if isinstance(views, str) else tuple(views)
     if not views or not set(views) <= set(VIEW_KINDS):
@@ -87,15 +87,15 @@ def build_model(
         torch.manual_seed(seed)
     words = FastTextEmbedding(vectors, oov=oov, max_seq_length=max_seq_length, max_vocab=max_vocab, dtype=dtype)
     weights = None if word_counts is None or weighting == "none" else words.word_weights(word_counts)
+    vocab_size = None if weights is None else words.vocab_size
 
     view_modules = [
-        _build_view(kind, name, words.embedding_dimension, hidden_size, train_on, weighting, words.vocab_size, weights)
+        _build_view(kind, name, words.embedding_dimension, hidden_size, train_on, weighting, vocab_size, weights)
         for kind, name in zip(views, view_names(views), strict=True)
     ]
     if gentle_start:
         for view in view_modules:
-            if isinstance(view, BiGRUView):
-                view.start_gently()
+            view.start_gently()
     removal = PCRemoval({view.name: view.widths for view in view_modules}, n_components, power_iterations, whitening)
     ensemble = ViewEnsemble([view.name for view in view_modules], 2 * hidden_size, temperature)
     return SentenceTransformer(modules=[words, *view_modules, removal, ensemble], similarity_fn_name="cosine")
@@ -124,13 +124,11 @@ def _build_view(
     hidden_size: int,
     train_on: Literal["last", "mean"],
     weighting: Literal["none", "fixed", "learned"],
-    vocab_size: int,
+    vocab_size: int | None,
     weights: np.ndarray | None,
 ) -> View:
     from .modules import BiGRUView, LinearMeanView
 
     if kind == "gru":
-        return BiGRUView(embedding_dimension, hidden_size, name, train_on)
-    if weighting == "none":
-        return LinearMeanView(embedding_dimension, 2 * hidden_size, name)
+        return BiGRUView(embedding_dimension, hidden_size, name, train_on, weighting, vocab_size, weights)
     return LinearMeanView(embedding_dimension, 2 * hidden_size, name, weighting, vocab_size, weights)

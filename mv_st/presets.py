@@ -19,6 +19,7 @@ _LEAST = {
     "window": 0,
     "blocks": 1,
     "n_components": 0,
+    "spelling_codes": 0,
     "power_iterations": 0,
     "max_train_length": 1,
     "max_seq_length": 1,
@@ -40,11 +41,14 @@ class Settings:
         blocks: Number of runs of consecutive sentences in a batch.
         include_self: Whether a sentence is its own neighbour.
         train_on: State of the GRU that the loss sees: `"last"` or `"mean"`.
-        gentle_start: Whether the GRU starts with weak recurrence.
-        weighting: Word weights of the linear view: `"none"`, `"fixed"` (SIF) or `"learned"`.
+        gentle_start: Whether the GRU starts with weak recurrence, and the linear map as a rotation.
+        weighting: Word weights in means over words: `"none"`, `"fixed"` (SIF) or `"learned"`.
         temperature: Where the temperature starts.
         n_components: Principal components stored and removed at inference.
         spelling: Whether unknown words get vectors from their spelling, where the word vectors have no subwords.
+        spelling_codes: Width of the codes of their spelling that words have beside their vectors, where there is a
+            table of n-grams (`spelling`); 0 for none.
+        whiten_words: Whether word vectors are whitened before training.
         whitening: Power of the variance by which remaining components are scaled down at inference, 0 to 0.5.
         power_iterations: Steps that estimate the component of a batch in training.
         learning_rate: Of Adam, constant.
@@ -65,6 +69,8 @@ class Settings:
     weighting: Literal["none", "fixed", "learned"] = "none"
     temperature: float = 1.0
     spelling: bool = False
+    spelling_codes: int = 0
+    whiten_words: bool = False
     n_components: int = 1
     whitening: float = 0.0
     power_iterations: int = 10
@@ -100,17 +106,20 @@ class Settings:
 
 
 _BEYOND_THE_PAPER: dict[str, Any] = {
+    "blocks": 32,
     "train_on": "mean",
     "gentle_start": True,
     "weighting": "fixed",
     "temperature": 0.2,
     "spelling": True,
-    "whitening": 0.5,
+    "spelling_codes": 200,
+    "whiten_words": True,
+    "whitening": 0.25,
 }
 
 PRESETS = {
     "small": Settings(hidden_size=256, **_BEYOND_THE_PAPER),
-    "base": Settings(hidden_size=512, **_BEYOND_THE_PAPER),
+    "base": Settings(hidden_size=512, **(_BEYOND_THE_PAPER | {"spelling_codes": 400})),
     "paper": Settings(),
 }
 
@@ -131,4 +140,9 @@ def settings_for(preset: str, **changes: Any) -> Settings:
     if "views" in changes:
         views = changes["views"]
         changes["views"] = tuple(views.split(",") if isinstance(views, str) else views)
+    if "batch_size" in changes and "blocks" not in changes:
+        # Runs of sentences stay as long as they are in the preset, where a batch of this size can be divided so.
+        run = PRESETS[preset].batch_size // PRESETS[preset].blocks
+        blocks, rest = divmod(changes["batch_size"], run)
+        changes["blocks"] = 1 if rest else max(blocks, 1)
     return replace(PRESETS[preset], **changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +22,8 @@ def add_spelling(
     vectors: WordVectors,
     *,
     n_buckets: int = 32_768,
-    min_n: int = 3,
-    max_n: int = 5,
+    min_n: int = 2,
+    max_n: int = 4,
     ridge: float = 0.01,
     iterations: int = 20,
     seed: int = 0,
@@ -62,7 +63,7 @@ def add_spelling(
     # A word has a dozen n-grams; with this size the mean of their random parts is about half as long as a word vector.
     start *= 1.7 * np.linalg.norm(targets, axis=1).mean() / np.sqrt(10 * vectors.dim)
     table = SubwordTable(start, min_n, max_n, None, n_buckets)
-    averaging = _averaging_matrix(table, words)
+    averaging = averaging_matrix(table, words)
 
     def fit(rows: slice | np.ndarray) -> np.ndarray:
         return start + _ridge_regression(averaging[rows], targets[rows] - averaging[rows] @ start, ridge, iterations)
@@ -79,12 +80,12 @@ def add_spelling(
     return replace(vectors, subwords=table)
 
 
-def _averaging_matrix(table: SubwordTable, words: list[str]) -> sparse.csr_matrix:
+def averaging_matrix(table: SubwordTable, words: Sequence[str]) -> sparse.csr_matrix:
     """The matrix that takes the rows of a table to the means over the n-grams of each word."""
     rows, starts = table.bags(words)
     counts = np.diff(starts)
     shares = np.repeat(1 / counts.clip(min=1), counts).astype(np.float32)
-    return sparse.csr_matrix((shares, rows, starts), shape=(len(words), table.n_buckets))
+    return sparse.csr_matrix((shares, rows, starts), shape=(len(words), len(table.matrix)))
 
 
 def _ridge_regression(inputs: sparse.csr_matrix, targets: np.ndarray, ridge: float, iterations: int) -> np.ndarray:

@@ -282,8 +282,10 @@ def _build(
 ) -> SentenceTransformer:
     """An untrained model for a corpus."""
     from .spelling import add_spelling
+    from .spelling_codes import add_spelling_codes
     from .vector_training import train_vectors
     from .vectors import load_vectors
+    from .whitened_words import whiten_words
 
     if vectors is None:
         print("training word vectors on the corpus (fastText)", file=sys.stderr, flush=True)
@@ -298,7 +300,9 @@ def _build(
     logger.info("%.1f %% of the words of the corpus have a vector", 100 * known)
     if settings.spelling:
         vectors = add_spelling(vectors)
-    return build_model(
+    if settings.spelling_codes and vectors.subwords is not None:
+        vectors = add_spelling_codes(vectors, settings.spelling_codes, seed=seed)
+    model = build_model(
         vectors,
         hidden_size=settings.hidden_size,
         views=settings.views,
@@ -315,6 +319,9 @@ def _build(
         temperature=settings.temperature,
         seed=seed,
     )
+    if settings.whiten_words:
+        whiten_words(model, _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed))
+    return model
 
 
 def _count_words(words: FastTextEmbedding, sentences: list[str]) -> np.ndarray:

@@ -17,6 +17,7 @@ PUBLIC = [
     "MultiViewLoss",
     "adapt_components",
     "add_spelling",
+    "add_spelling_codes",
     "compact_model",
     "build_model",
     "export_static",
@@ -28,6 +29,7 @@ PUBLIC = [
     "save_self_contained",
     "train",
     "train_vectors",
+    "whiten_words",
     "window_dataset",
 ]
 

@@ -33,6 +33,8 @@ def test_paper_is_the_paper() -> None:
         "temperature": 1.0,
         "n_components": 1,
         "spelling": False,
+        "spelling_codes": 0,
+        "whiten_words": False,
         "whitening": 0.0,
         "power_iterations": 10,
         "learning_rate": 5e-4,
@@ -52,10 +54,29 @@ def test_settings_survive_json(preset: str) -> None:
 
 def test_changes_and_none() -> None:
     settings = settings_for("base", window=5, blocks=None, views=["linear", "linear"])
-    assert (settings.window, settings.blocks, settings.views) == (5, 1, ("linear", "linear"))
+    assert (settings.window, settings.blocks, settings.views) == (5, 32, ("linear", "linear"))
     assert settings.hidden_size == 512
     assert settings_for("small", views="gru,gru").views == ("gru", "gru")
     assert settings_for("small", include_self=False).include_self is False
+
+
+@pytest.mark.parametrize(
+    ("preset", "batch_size", "blocks"),
+    [
+        ("small", 512, 32),
+        ("small", 256, 16),
+        ("small", 100, 1),
+        ("small", 8, 1),
+        ("paper", 256, 1),
+        ("paper", 1024, 2),
+    ],
+)
+def test_runs_of_sentences_stay_as_long_in_batches_of_other_sizes(preset: str, batch_size: int, blocks: int) -> None:
+    assert settings_for(preset, batch_size=batch_size).blocks == blocks
+
+
+def test_blocks_that_are_given_are_kept() -> None:
+    assert settings_for("small", batch_size=256, blocks=2).blocks == 2
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from mv_st import add_spelling, build_model
 from mv_st.errors import UserError
-from mv_st.spelling import _averaging_matrix, _ridge_regression
+from mv_st.spelling import _ridge_regression, averaging_matrix
 from mv_st.subwords import SubwordTable
 from mv_st.vectors import WordVectors
 
@@ -57,7 +57,7 @@ def test_the_fit_is_a_ridge_regression(regular: tuple) -> None:
         rows = table.rows(word)
         for row in rows:
             averaging[i, row] += 1 / len(rows)
-    sparse = _averaging_matrix(table, vectors.words)
+    sparse = averaging_matrix(table, vectors.words)
     assert np.allclose(sparse.toarray(), averaging)
     expected = np.linalg.solve(averaging.T @ averaging + 0.05 * np.eye(300), averaging.T @ vectors.matrix)
     assert np.allclose(_ridge_regression(sparse, vectors.matrix, 0.05, 100), expected, atol=1e-4)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .gru_kernel import bidirectional_gru, pooled_bidirectional_gru, reference_bidirectional_gru
-from .view import View
+from .view import View, Weighting
 from .words import Words, extreme_per_sentence, mean_per_sentence
 
 FEW_FLOATS = 2048
@@ -31,9 +32,12 @@ class BiGRUView(View):
         hidden_size: Units in each direction, d in the paper.
         name: How the view is asked for.
         train_on: The state to train on; the paper trains on the last one and tests on the mean.
+        weighting: Weights of the words in the mean state for training and similarity, see `View`.
+        vocab_size: See `View`.
+        weights: See `View`.
     """
 
-    config_keys = ["embedding_dimension", "hidden_size", "name", "train_on"]
+    config_keys = ["embedding_dimension", "hidden_size", "train_on", *View.config_keys]
 
     def __init__(
         self,
@@ -41,8 +45,11 @@ class BiGRUView(View):
         hidden_size: int,
         name: str = "gru",
         train_on: Literal["last", "mean"] = "last",
+        weighting: Weighting = "none",
+        vocab_size: int | None = None,
+        weights: np.ndarray | Tensor | None = None,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, weighting, vocab_size, weights)
         self.embedding_dimension = embedding_dimension
         self.hidden_size = hidden_size
         self.train_on = train_on
@@ -89,6 +96,7 @@ class BiGRUView(View):
         return self._pooled(words, "mean")
 
     def _pooled(self, words: Words, pool: Literal["last", "mean"]) -> Tensor:
+        weights = self.weights_of(words) if pool == "mean" else None
         in_full_precision = words.dtype.itemsize >= 4  # stock PyTorch would compute in half precision
         if (
             len(words.lengths) * 2 * self.hidden_size < FEW_FLOATS
@@ -96,9 +104,12 @@ class BiGRUView(View):
             and not torch.is_grad_enabled()
         ):
             states, last = reference_bidirectional_gru(words.vectors, words.lengths.cpu(), self.gru)
-            return last if pool == "last" else mean_per_sentence(states, words.lengths)
+            return last if pool == "last" else mean_per_sentence(states, words.lengths, weights)
         vectors, index = words.distinct
-        return pooled_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, pool, index)
+        if weights is not None and weights.requires_grad:
+            states, _ = bidirectional_gru(vectors, words.lengths.cpu(), self.gru, index)
+            return mean_per_sentence(states, words.lengths, weights)
+        return pooled_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, pool, index, weights)
 
     def transfer_vector(self, words: Words) -> Tensor:
         """[max; mean; min; last] of the states."""

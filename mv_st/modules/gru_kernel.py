@@ -28,6 +28,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from .gru_direction import Tape, backward_direction, forward_direction, make_schedule
+from .words import mean_per_sentence
 
 Pool = Literal["last", "mean"]
 
@@ -85,7 +86,12 @@ def bidirectional_gru(
 
 
 def pooled_bidirectional_gru(
-    tokens: Tensor, lengths: Tensor, gru: nn.GRU, pool: Pool, index: Tensor | None = None
+    tokens: Tensor,
+    lengths: Tensor,
+    gru: nn.GRU,
+    pool: Pool,
+    index: Tensor | None = None,
+    word_weights: Tensor | None = None,
 ) -> Tensor:
     """One vector per sentence, (N, 2d), from `bidirectional_gru`, without storing the states of all words.
 
@@ -95,6 +101,8 @@ def pooled_bidirectional_gru(
         gru: As in `bidirectional_gru`.
         pool: `"last"` for the last state of either direction, `"mean"` for the mean of the states over the words.
         index: As in `bidirectional_gru`.
+        word_weights: If given, (T,): the states are multiplied by these before the mean, whose divisor stays the
+            number of words. No gradient flows to them.
 
     Example:
         >>> gru, tokens, lengths = torch.nn.GRU(3, 4, bidirectional=True), torch.randn(5, 3), torch.tensor([2, 3])
@@ -107,8 +115,8 @@ def pooled_bidirectional_gru(
         states, last = reference_bidirectional_gru(tokens, lengths, gru, index)
         if pool == "last":
             return last
-        return torch.stack([of_sentence.mean(0) for of_sentence in states.split(lengths.tolist())])
-    mean, last = _run(tokens, lengths, gru, index, pool)
+        return mean_per_sentence(states, lengths.to(states.device), word_weights)
+    mean, last = _run(tokens, lengths, gru, index, pool, word_weights)
     return last if pool == "last" else mean
 
 
@@ -118,7 +126,14 @@ def _has_fast_path(tokens: Tensor, gru: nn.GRU) -> bool:
     return tokens.device.type == "cpu" and gru.weight_hh_l0.device.type == "cpu"
 
 
-def _run(tokens: Tensor, lengths: Tensor, gru: nn.GRU, index: Tensor | None, pool: Pool | None) -> tuple[Any, Tensor]:
+def _run(
+    tokens: Tensor,
+    lengths: Tensor,
+    gru: nn.GRU,
+    index: Tensor | None,
+    pool: Pool | None,
+    word_weights: Tensor | None = None,
+) -> tuple[Any, Tensor]:
     words = len(tokens if index is None else index)
     if int(lengths.sum()) != words or int(lengths.min()) < 1:
         raise ValueError(f"The lengths must be at least 1 and sum to the number of words, {words}.")
@@ -129,7 +144,9 @@ def _run(tokens: Tensor, lengths: Tensor, gru: nn.GRU, index: Tensor | None, poo
     compute_dtype = torch.float32 if dtype.itemsize < 4 else dtype
     inputs = [tensor.to(compute_dtype) for tensor in (tokens, *weights)]
     keep_tape = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
-    first, last = _BidirectionalGRU.apply(index, lengths, pool, keep_tape, *inputs)
+    if word_weights is not None:
+        word_weights = word_weights.detach().to(compute_dtype)
+    first, last = _BidirectionalGRU.apply(index, lengths, pool, word_weights, keep_tape, *inputs)
     return (None if first is None else first.to(dtype)), last.to(dtype)
 
 
@@ -142,6 +159,7 @@ class _BidirectionalGRU(torch.autograd.Function):
         index: Tensor | None,
         lengths: Tensor,
         pool: Pool | None,
+        word_weights: Tensor | None,
         keep_tape: bool,
         tokens: Tensor,
         *weights: Tensor,
@@ -156,11 +174,13 @@ class _BidirectionalGRU(torch.autograd.Function):
 
         def run(direction: int) -> Tape:
             own_weights = weights[4 * direction : 4 * direction + 4]
-            return forward_direction(direction, schedule, tokens, index, own_weights, states, mean, last, keep_tape)
+            return forward_direction(
+                direction, schedule, tokens, index, own_weights, word_weights, states, mean, last, keep_tape
+            )
 
         tapes = _both_directions(run)
         if keep_tape:
-            ctx.schedule, ctx.pool = schedule, pool
+            ctx.schedule, ctx.pool, ctx.word_weights = schedule, pool, word_weights
             ctx.save_for_backward(tokens, index, *weights, *tapes[0], *tapes[1])
         return (mean if pool == "mean" else states), last
 
@@ -179,17 +199,18 @@ class _BidirectionalGRU(torch.autograd.Function):
                 index,
                 weights[4 * direction : 4 * direction + 4],
                 tapes[direction],
+                ctx.word_weights,
                 grad_states,
                 grad_mean,
                 grad_last,
-                ctx.needs_input_grad[4],
+                ctx.needs_input_grad[5],
             )
 
         (tokens_forward, forward), (tokens_backward, backward) = _both_directions(run)
         grad_tokens = None
         if tokens_forward is not None and tokens_backward is not None:
             grad_tokens = tokens_forward.add_(tokens_backward)
-        return None, None, None, None, grad_tokens, *forward, *backward
+        return None, None, None, None, None, grad_tokens, *forward, *backward
 
 
 @contextlib.contextmanager

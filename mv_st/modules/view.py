@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Literal
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import UserError
 from .weights import ModuleWithWeights
 from .words import Words
 
+Weighting = Literal["none", "fixed", "learned"]
 Representation = Literal["similarity", "transfer"]
 REPRESENTATIONS: tuple[Representation, Representation] = ("similarity", "transfer")
 
@@ -25,14 +27,45 @@ class View(ModuleWithWeights):
 
     Args:
         name: How the view is asked for in `model.encode(sentences, view=name)`.
+        weighting: Whether words have weights in means, as they have in SIF: `"none"` as in the paper, `"fixed"`, or
+            `"learned"`, which trains them from where they start.
+        vocab_size: Number of rows of the table of word vectors; needed for weights.
+        weights: One weight per row of the table to start from; 1 if left out.
     """
 
-    config_keys: list[str] = ["name"]
+    config_keys: list[str] = ["name", "weighting", "vocab_size"]
     forward_kwargs: set[str] = {"view", "representation"}
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        weighting: Weighting = "none",
+        vocab_size: int | None = None,
+        weights: np.ndarray | Tensor | None = None,
+    ) -> None:
         super().__init__()
         self.name = name
+        self.weighting = weighting
+        self.vocab_size = vocab_size
+        if weighting != "none":
+            if vocab_size is None:
+                raise UserError(f'weighting="{weighting}" needs vocab_size')
+            start = torch.ones(vocab_size) if weights is None else torch.as_tensor(weights, dtype=torch.float32)
+            if start.shape != (vocab_size,):
+                raise UserError(f"expected {vocab_size} word weights, got an array of shape {tuple(start.shape)}")
+            if weighting == "learned":
+                self.word_weights = nn.Parameter(start.clone())
+            else:
+                self.register_buffer("word_weights", start.clone())
+
+    def weights_of(self, words: Words) -> Tensor | None:
+        """The weight of each word in the batch (T,), or None if words have no weights."""
+        if self.weighting == "none":
+            return None
+        return self.word_weights[words.known_ids]
+
+    def start_gently(self) -> None:
+        """Beyond the paper: start with weights under which the vectors of sentences are good before any training."""
 
     @property
     @abstractmethod

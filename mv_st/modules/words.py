@@ -80,8 +80,7 @@ class Words:
                 not by the sum of weights.
         """
         if self.table.dtype != self.dtype:
-            vectors = self.vectors if weights is None else self.vectors * weights.unsqueeze(1)
-            return mean_per_sentence(vectors, self.lengths)
+            return mean_per_sentence(self.vectors, self.lengths, weights)
         # Reads each vector once and never writes the (T, dim) matrix.
         sums = F.embedding_bag(self.known_ids, self.table, self.starts, mode="sum", per_sample_weights=weights)
         if self.extra is not None:
@@ -116,8 +115,10 @@ def join_batches(batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return joined
 
 
-def mean_per_sentence(rows: Tensor, lengths: Tensor) -> Tensor:
-    """Average the rows (T, D) of each sentence: (N, D)."""
+def mean_per_sentence(rows: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Average the rows (T, D) of each sentence: (N, D). Rows may be multiplied by weights (T,) before."""
+    if weights is not None:
+        rows = rows * weights.to(rows.dtype).unsqueeze(1)
     # One sparse-free matrix product would need (N, T); adding row by row is linear in the input.
     sums = rows.new_zeros(len(lengths), rows.shape[1]).index_add(0, sentence_index(lengths), rows)
     return sums / lengths.unsqueeze(1)

@@ -79,6 +79,31 @@ def test_few_sentences_give_the_same(
     torch.testing.assert_close(last_or_mean, expected)
 
 
+@pytest.mark.parametrize("few", [0, 1000])
+@pytest.mark.parametrize("weighting", ["fixed", "learned"])
+def test_words_have_weights_in_the_mean(
+    words: Words, weighting: str, few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bigru_view, "FEW_FLOATS", few)
+    weights = torch.linspace(0.1, 1.0, 30)
+    view = BiGRUView(3, 5, "gru", "mean", weighting, 30, weights).eval()  # type: ignore[arg-type]
+    of_words = weights[words.known_ids].unsqueeze(1).split(LENGTHS)
+    literal = literal_states(view, words)
+    expected = torch.stack([(weight * states).mean(0) for weight, (states, _) in zip(of_words, literal, strict=True)])
+    with torch.no_grad():
+        torch.testing.assert_close(view.similarity_vector(words), expected)
+    trained = view.training_vector(words)
+    torch.testing.assert_close(trained, expected)
+    trained.sum().backward()
+    assert ("word_weights" in dict(view.named_parameters())) == (weighting == "learned")
+    if weighting == "learned":
+        used = view.word_weights.grad.nonzero().flatten().tolist()
+        assert used == sorted(set(words.known_ids.tolist()))
+    view.save(str(tmp_path))
+    with torch.no_grad():
+        torch.testing.assert_close(BiGRUView.load(str(tmp_path)).similarity_vector(words), expected)
+
+
 def test_transfer_is_max_mean_min_last(view: BiGRUView, words: Words) -> None:
     rows = []
     for states, last in literal_states(view, words):

@@ -68,6 +68,14 @@ def test_initial_weights() -> None:
     assert view.linear.bias is None
 
 
+@pytest.mark.parametrize(("width", "output"), [(6, 8), (8, 8)])
+def test_a_gentle_start_keeps_similarities(width: int, output: int) -> None:
+    view = LinearMeanView(width, output)
+    view.start_gently()
+    vectors = torch.randn(5, width)
+    torch.testing.assert_close(view.linear(vectors) @ view.linear(vectors).T, vectors @ vectors.T)
+
+
 def test_weights_must_fit_the_vocabulary() -> None:
     with pytest.raises(UserError, match="needs vocab_size"):
         LinearMeanView(3, 8, weighting="fixed")
