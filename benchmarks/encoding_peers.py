@@ -14,7 +14,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from mv_st import add_spelling, build_model, fit_components
+from mv_st import add_spelling, add_spelling_codes, build_model, fit_components
 from mv_st.encoding import read_lines
 from mv_st.presets import PRESETS
 from mv_st.vectors import WordVectors
@@ -43,6 +43,8 @@ def preset_model(vectors: WordVectors, d: int, fit_on: list[str]) -> SentenceTra
     """An untrained model of the preset with d units, with components fitted as after training."""
     settings = PRESETS[PRESET_OF[d]]
     vectors = add_spelling(vectors) if settings.spelling else vectors
+    if settings.spelling_codes:
+        vectors = add_spelling_codes(vectors, settings.spelling_codes)
     model = build_model(
         vectors,
         d,

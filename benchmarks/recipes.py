@@ -40,7 +40,7 @@ class Line(NamedTuple):
     changes: dict[str, Any] = {}
     components: dict[str, Any] | None = None
     linear_start: Callable[[Tensor], Tensor] | None = None
-    """How the weights of the linear view begin, other than as in the paper."""
+    """How the weights of the linear view begin, other than as a rotation."""
 
 
 LINES = {
@@ -50,25 +50,31 @@ LINES = {
     "temperature=1": Line({"temperature": 1.0}),
     "train_on=last": Line({"train_on": "last"}),
     "gentle_start=False": Line({"gentle_start": False}),
-    "spelling=False": Line({"spelling": False}),
+    "spelling=False": Line({"spelling": False, "spelling_codes": 0}),
+    "spelling_codes=0": Line({"spelling_codes": 0}),
+    "whiten_words=False": Line({"whiten_words": False}),
+    "whiten_words=False, whitening=0.5": Line({"whiten_words": False, "whitening": 0.5}),
+    "spelling_codes=0, whiten_words=False, whitening=0.5": Line(
+        {"spelling_codes": 0, "whiten_words": False, "whitening": 0.5}
+    ),
     "window=1": Line({"window": 1}),
     "window=5": Line({"window": 5}),
+    "blocks=1": Line({"blocks": 1}),
     "blocks=8": Line({"blocks": 8}),
     "batch_size=256": Line({"batch_size": 256}),
     "learning_rate=0.001": Line({"learning_rate": 1e-3}),
     "learning_rate=0.00025": Line({"learning_rate": 2.5e-4}),
     "clip_norm=1": Line({"clip_norm": 1.0}),
     "max_train_length=20": Line({"max_train_length": 20}),
-    "W starts orthogonal": Line(linear_start=nn.init.orthogonal_),
+    "W starts as in the paper": Line(linear_start=nn.init.kaiming_normal_),
     "W starts as the identity": Line(linear_start=nn.init.eye_),
     "hidden_size=128": Line({"hidden_size": 128}),
     "hidden_size=512": Line({"hidden_size": 512}),
     "whitening=0": Line(components={"n_components": 1, "whitening": 0.0}),
-    "whitening=0, n_components=5": Line(components={"n_components": 5, "whitening": 0.0}),
     "whitening=0, n_components=10": Line(components={"n_components": 10, "whitening": 0.0}),
-    "whitening=0.25": Line(components={"n_components": 1, "whitening": 0.25}),
-    "n_components=0": Line(components={"n_components": 0, "whitening": 0.5}),
-    "n_components=5": Line(components={"n_components": 5, "whitening": 0.5}),
+    "whitening=0.5": Line(components={"n_components": 1, "whitening": 0.5}),
+    "n_components=0": Line(components={"n_components": 0, "whitening": 0.25}),
+    "n_components=5": Line(components={"n_components": 5, "whitening": 0.25}),
 }
 
 
@@ -99,7 +105,7 @@ def starting_from(linear_start: Callable[[Tensor], Tensor] | None) -> Iterator[N
     if linear_start is None:
         yield
         return
-    with patch.object(LinearMeanView, "reset_parameters", lambda view: linear_start(view.linear.weight)):
+    with patch.object(LinearMeanView, "start_gently", lambda view: linear_start(view.linear.weight)):
         yield
 
 

@@ -305,9 +305,9 @@ def _add_compact(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("compact", help="write a small copy of a model: fewer words, saved as bytes")
     command.add_argument("model", metavar="MODEL", help="folder or Hub id")
     command.add_argument("output", metavar="DIR", help="folder of the copy")
-    command.add_argument("--max-vocab", type=_positive_int, default=20_000, metavar="N", help="default: %(default)s")
+    command.add_argument("--max-vocab", type=_positive_int, default=16_000, metavar="N", help="default: %(default)s")
     command.add_argument(
-        "--n-buckets", type=_positive_int, default=8_192, metavar="N", help="rows for spelling, default: %(default)s"
+        "--n-buckets", type=_positive_int, default=6_144, metavar="N", help="rows for spelling, default: %(default)s"
     )
     command.add_argument("--overwrite", action="store_true", help="replace the output folder")
     command.set_defaults(run=_compact)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def compact_model(
-    model: SentenceTransformer, *, max_vocab: int = 20_000, n_buckets: int = 8_192
+    model: SentenceTransformer, *, max_vocab: int = 16_000, n_buckets: int = 6_144
 ) -> SentenceTransformer:
     """Make a small copy of a model, to ship or to keep many of.
 
     Most of a model is its table of word vectors. The copy keeps the first words, spells the others (see
     `add_spelling`) with a table of character n-grams that is fitted to all words of the model, and saves both tables
-    as bytes. In memory they are float32, and all that was trained stays as it is.
+    as bytes, all other weights in half precision. In memory they are float32.
 
     Args:
         model: An mv_st model; it is not changed.
@@ -29,7 +29,7 @@ def compact_model(
         n_buckets: Rows of the table of n-grams.
 
     Returns:
-        The copy; `save_pretrained` writes it in bytes.
+        The copy, which `save_pretrained` writes in few bytes. Loaded and saved once more, only the tables are.
 
     Example:
         >>> import numpy as np
@@ -38,10 +38,11 @@ def compact_model(
         >>> model = build_model((words, np.random.default_rng(0).normal(size=(4, 8))), hidden_size=2, seed=0)
         >>> compact_model(model, max_vocab=3, n_buckets=16)[0]
         FastTextEmbedding({'oov': 'subword', 'max_seq_length': 512, 'vocab_size': 4, 'embedding_dimension': 8, \
-'dtype': 'float32', 'subword_ngrams': [3, 5, 16], 'saved_as': 'int8'})
+'dtype': 'float32', 'subword_ngrams': [2, 4, 16], 'saved_as': 'int8'})
     """
     from .modules import FastTextEmbedding
     from .modules.view import View
+    from .modules.weights import ModuleWithWeights
     from .modules.word_tokenizer import UNKNOWN_ID
     from .spelling import add_spelling
     from .vectors import WordVectors
@@ -65,6 +66,8 @@ def compact_model(
     small[0].to(model.device)
     table_rows = torch.tensor([UNKNOWN_ID, *rows[:max_vocab]])
     for module in small:
+        if isinstance(module, ModuleWithWeights):
+            module.save_in_half()
         if isinstance(module, View) and module.weighting != "none":
             module.word_weights.data = module.word_weights.data[table_rows.to(module.word_weights.device)]
             module.vocab_size = len(table_rows)

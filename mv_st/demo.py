@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,12 +14,15 @@ from .components import top_components
 from .corpus import load_corpus
 from .encoding import nearest
 from .files import check_new_directory
+from .modules import FastTextEmbedding
 from .modules.pc_removal import remove_components
 from .training import train
 from .vector_training import train_vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+    from .vectors import WordVectors
 
 CANDIDATES = 1_000
 QUERIES = (
@@ -56,7 +59,15 @@ def run_demo(
     vectors = train_vectors(seen, dim=100, epochs=3)
     _say(f"2. two views, {minutes:g} minutes")
     model = train(
-        seen, output, vectors=vectors, preset="small", hidden_size=128, minutes=minutes, seed=seed, overwrite=True
+        seen,
+        output,
+        vectors=vectors,
+        preset="small",
+        hidden_size=128,
+        spelling_codes=150,
+        minutes=minutes,
+        seed=seed,
+        overwrite=True,
     )
     _say("3. what it learnt")
     for query, matches in zip(QUERIES, nearest(model, list(seen["sentence"]), QUERIES, top=3), strict=True):
@@ -66,7 +77,7 @@ def run_demo(
 
     print(f"\nHow often one of {candidates:,} unseen sentences finds the sentence that follows it among the others:")
     trained = neighbour_recall(model.encode(unseen, show_progress_bar=False))
-    averaged = neighbour_recall(averaged_vectors(model, unseen))
+    averaged = neighbour_recall(averaged_vectors(vectors, unseen))
     print("                          first    in the first ten")
     print(f"  averaged word vectors   {averaged[0]:5.1%}    {averaged[1]:5.1%}")
     print(f"  the trained model       {trained[0]:5.1%}    {trained[1]:5.1%}")
@@ -94,13 +105,13 @@ def neighbour_recall(vectors: np.ndarray) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def averaged_vectors(model: SentenceTransformer, sentences: list[str]) -> np.ndarray:
-    """Averages of the word vectors that the model reads, without their first principal component.
+def averaged_vectors(vectors: WordVectors, sentences: list[str]) -> np.ndarray:
+    """Averages of the word vectors that the model was made of, without their first principal component.
 
     The component is that of these very sentences, which favours the averages: the model has to do with the one that
     was estimated in training.
     """
-    words: Any = model[0]
+    words = FastTextEmbedding(vectors, oov="zero" if vectors.subwords is None else "subword")
     averages = words(words.preprocess(sentences))["words"].mean()
     return remove_components(averages, top_components(averages, 1)).numpy()
 

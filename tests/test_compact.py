@@ -49,7 +49,7 @@ def test_words_that_are_dropped_are_spelt(model: SentenceTransformer) -> None:
     assert ids[:2] == model[0].preprocess(["the cat"])["input_ids"].tolist()
     assert ids[2] < 0
     # The weights of words are cut as their vectors are.
-    assert torch.equal(small[2].word_weights, model[2].word_weights[:11])
+    assert torch.equal(small[2].word_weights, model[2].word_weights[:11].half().float())
     assert (small[2].vocab_size, model[2].vocab_size) == (11, len(WORDS) + 1)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), name

@@ -6,6 +6,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors.torch import save_file
 from sentence_transformers.base.modules import Module
 from torch import Tensor
@@ -19,9 +20,21 @@ if TYPE_CHECKING:
 class ModuleWithWeights(Module):
     """A module that its configuration builds and that its weights are then filled into."""
 
+    _saved_in_half = False
+
+    @torch.no_grad()
+    def save_in_half(self) -> None:
+        """From now on, save weights in half precision; here they are rounded, so that saving changes nothing."""
+        self._saved_in_half = True
+        for tensor in self.state_dict().values():
+            tensor.copy_(tensor.half())
+
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write configuration and weights."""
-        save_config_and_weights(self, output_path, safe_serialization)
+        weights = self.state_dict()
+        if self._saved_in_half:
+            weights = {name: tensor.half() for name, tensor in weights.items()}
+        save_config_and_weights(self, output_path, safe_serialization, weights)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:  # type: ignore[override]
