@@ -17,7 +17,7 @@ def printed_command() -> str:
 
 
 def _printed(word: str) -> str:
-    if not Path(word).exists():
+    if not Path(word).exists() and not Path(word).is_absolute():
         return word
     file, top = Path(word).absolute(), RESULTS.parent.parent
     return str(file.relative_to(top)) if file.is_relative_to(RESULTS) else file.name
