@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .vectors import WordVectors
 
 VIEW_KINDS = ("gru", "linear")
+WEIGHT_SMOOTHING = 3e-3
+"""a in the SIF weight a / (a + p) of a word of frequency p: with this, "the" counts a tenth of a rare word."""
 
 
 def build_model(
@@ -86,7 +88,7 @@ def build_model(
     if seed is not None:
         torch.manual_seed(seed)
     words = FastTextEmbedding(vectors, oov=oov, max_seq_length=max_seq_length, max_vocab=max_vocab, dtype=dtype)
-    weights = None if word_counts is None or weighting == "none" else words.word_weights(word_counts)
+    weights = None if word_counts is None or weighting == "none" else words.word_weights(word_counts, WEIGHT_SMOOTHING)
     vocab_size = None if weights is None else words.vocab_size
 
     view_modules = [

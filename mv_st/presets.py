@@ -20,6 +20,7 @@ _LEAST = {
     "blocks": 1,
     "n_components": 0,
     "spelling_codes": 0,
+    "linear_first": 0,
     "power_iterations": 0,
     "max_train_length": 1,
     "max_seq_length": 1,
@@ -51,6 +52,7 @@ class Settings:
         whiten_words: Whether word vectors are whitened before training.
         whitening: Power of the variance by which remaining components are scaled down at inference, 0 to 0.5.
         power_iterations: Steps that estimate the component of a batch in training.
+        linear_first: Batches from which the linear views learn by themselves, before all views learn together.
         learning_rate: Of Adam, constant.
         clip_norm: Largest norm of the gradient.
         max_train_length: Words after which a sentence is cut in training.
@@ -74,6 +76,7 @@ class Settings:
     n_components: int = 1
     whitening: float = 0.0
     power_iterations: int = 10
+    linear_first: int = 0
     learning_rate: float = 5e-4
     clip_norm: float = 5.0
     max_train_length: int = 40
@@ -115,6 +118,7 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
     "spelling_codes": 200,
     "whiten_words": True,
     "whitening": 0.25,
+    "linear_first": 2_000,
 }
 
 PRESETS = {

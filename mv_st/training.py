@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 SENTENCES_FOR_COMPONENTS = 20_000
 SENTENCES_FOR_COUNTS = 1_000_000
 STEPS_BETWEEN_LOGS = 20
+SHARE_OF_LINEAR_FIRST = 0.1
+"""Of the time for training, which the head start of the linear view may take in addition."""
 STEPS_BETWEEN_EVALUATIONS = 500
 
 
@@ -92,7 +94,7 @@ def train(
         preset: `"small"` (d = 256), `"base"` (d = 512) or `"paper"` (d = 1024, everything as in the paper).
         max_steps: Stop after this many batches.
         epochs: Passes over the corpus; 1 unless another limit is given.
-        minutes: Stop after this time of training.
+        minutes: Stop after this time of training; preparation, with the head start of the linear view, comes before.
         eval_data: Folder with evaluation data; STS-B validation is then scored during training.
         resume: Go on with the interrupted run that would have written `output`.
         overwrite: Replace `output`, and forget an interrupted run.
@@ -140,7 +142,7 @@ def train(
             if resume:
                 run.reopen(description)
             else:
-                run.begin(_build(sentences, vectors, chosen, seed, max_vocab), description)
+                run.begin(_build(sentences, vectors, chosen, seed, max_vocab, minutes), description)
         model = SentenceTransformer(str(run.untrained))
     prepared = time.monotonic()
 
@@ -278,9 +280,15 @@ def training_arguments(output_dir: str, settings: Settings, **changes: Any) -> S
 
 
 def _build(
-    sentences: Dataset, vectors: WordVectors | str | Path | None, settings: Settings, seed: int, max_vocab: int | None
+    sentences: Dataset,
+    vectors: WordVectors | str | Path | None,
+    settings: Settings,
+    seed: int,
+    max_vocab: int | None,
+    minutes: float | None,
 ) -> SentenceTransformer:
-    """An untrained model for a corpus."""
+    """A model for a corpus, before its views are trained together."""
+    from .linear_first import train_linear_first
     from .spelling import add_spelling
     from .spelling_codes import add_spelling_codes
     from .vector_training import train_vectors
@@ -321,6 +329,10 @@ def _build(
     )
     if settings.whiten_words:
         whiten_words(model, _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed))
+    if set(settings.views) != {"linear"}:
+        seconds = None if minutes is None else 60 * minutes * SHARE_OF_LINEAR_FIRST
+        with _quiet_truncation():
+            train_linear_first(model, sentences, settings, seed=seed, seconds=seconds)
     return model
 
 
@@ -338,9 +350,9 @@ def _sample_stretches(sentences: Dataset, count: int, stretches: int = 100) -> l
     """About `count` sentences from all over the corpus, in runs, which are read faster than single ones."""
     if len(sentences) <= count:
         return list(sentences["sentence"])
-    starts = np.linspace(0, len(sentences) - count // stretches, stretches, dtype=int)
-    chosen = (starts[:, None] + np.arange(count // stretches)).ravel()
-    return list(sentences.select(chosen)["sentence"])
+    length = count // stretches
+    starts = np.linspace(0, len(sentences) - length, stretches, dtype=int)
+    return [sentence for start in starts for sentence in sentences[int(start) : int(start) + length]["sentence"]]
 
 
 def _sample_sentences(sentences: Dataset, count: int, seed: int) -> list[str]:

@@ -35,6 +35,7 @@ def test_paper_is_the_paper() -> None:
         "spelling": False,
         "spelling_codes": 0,
         "whiten_words": False,
+        "linear_first": 0,
         "whitening": 0.0,
         "power_iterations": 10,
         "learning_rate": 5e-4,

@@ -43,7 +43,7 @@ def literal_means(model: SentenceTransformer, sentences: list[str], weighting: s
                 vector = model[0].subword_vectors.numpy()[buckets].mean(axis=0) if buckets else np.zeros(6)
             else:
                 vector = table[vocabulary[word]]
-                weight = 1e-3 / (1e-3 + COUNTS[word] / total) if weighting == "fixed" else 1.0
+                weight = 3e-3 / (3e-3 + COUNTS[word] / total) if weighting == "fixed" else 1.0
             rows.append(weight * vector)
         means.append(np.mean(rows, axis=0))
     return np.array(means)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from datasets import Dataset
 
 from mv_st.vectors import WordVectors
 
@@ -34,6 +35,12 @@ def toy_documents(documents: int = 25, seed: int = 0) -> list[list[str]]:
         [" ".join(rng.choice(by_topic[document % TOPICS], size=3)) for _ in range(DOCUMENT_LENGTH)]
         for document in range(documents)
     ]
+
+
+def toy_corpus() -> Dataset:
+    """The documents as `load_corpus` would return them."""
+    rows = [(sentence, number) for number, document in enumerate(toy_documents()) for sentence in document]
+    return Dataset.from_dict({"sentence": [sentence for sentence, _ in rows], "label": [number for _, number in rows]})
 
 
 def toy_vectors() -> WordVectors:
