@@ -1,4 +1,4 @@
-"""A head start for the linear views, which learn many times faster than the GRU."""
+"""A head start for the linear views, which learn many times faster than the GRU; the GRU then starts like them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from .loss import MultiViewLoss
-from .modules import LinearMeanView, PCRemoval, ViewEnsemble
+from .modules import BiGRUView, LinearMeanView, PCRemoval, ViewEnsemble
 from .progress import progress_bar
 from .sampler import ContiguousBatchSampler
 
@@ -32,10 +32,11 @@ def train_linear_first(
     seed: int = 0,
     seconds: float | None = None,
 ) -> int:
-    """Train the linear views of a model by themselves, in place.
+    """Train the linear views of a model by themselves, in place, and let GRUs start with what they have learnt.
 
     A step takes a tenth of the time of a step with the GRU. After a thousand or two the linear view is nearly as good
-    as it gets, and when all views are trained together, the GRU learns from it, instead of the two groping together.
+    as it gets. A GRU that starts with its map is nearly as good before it has seen a sentence, and what is left for
+    the training of all views together is what the order of words tells.
 
     A plain loop: this happens while a model is built, in one process, and the stock trainer would wait for the others.
 
@@ -82,6 +83,9 @@ def train_linear_first(
         if end is not None and time.monotonic() > end:
             break
     model.train(was_training)
+    for module in model:
+        if isinstance(module, BiGRUView):
+            module.start_like(views[0].linear.weight.detach())
     return done
 
 

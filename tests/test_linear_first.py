@@ -35,7 +35,12 @@ def test_only_the_linear_view_learns() -> None:
     loss_before = loss_of(model)
     assert train_linear_first(model, toy_corpus(), SETTINGS) == 40
     changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
-    assert changed == {"2.linear.weight"}
+    assert changed == {"2.linear.weight", "1.gru.weight_ih_l0", "1.gru.weight_ih_l0_reverse"}
+    # The GRU starts with the same map, the gates as they were.
+    for name, rows in (("weight_ih_l0", slice(0, 4)), ("weight_ih_l0_reverse", slice(4, 8))):
+        weight, learnt = getattr(model[1].gru, name), model[2].linear.weight[rows]
+        torch.testing.assert_close(weight[:8], before[f"1.gru.{name}"][:8])
+        torch.testing.assert_close(weight[8:] / weight[8:].norm(), learnt / learnt.norm(), atol=0.2, rtol=0.2)
     assert loss_of(model) < loss_before
     assert not model.training
     assert model.max_seq_length == 512

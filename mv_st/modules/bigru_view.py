@@ -82,6 +82,21 @@ class BiGRUView(View):
                 elif parameter_name.startswith("bias_ih"):
                     parameter[self.hidden_size : 2 * self.hidden_size] = -1.0
 
+    def start_like(self, linear_map: Tensor) -> None:
+        """Beyond the paper: start with new states that are a linear map of the word, squashed; gates stay as they are.
+
+        After `start_gently` the mean state is then close to the vector of a linear view with that map.
+
+        Args:
+            linear_map: The map, shape (2 x hidden_size, embedding_dimension). It is scaled to the size that He et al.
+                propose.
+        """
+        d = self.hidden_size
+        with torch.no_grad():
+            scaled = linear_map * (2 / self.embedding_dimension) ** 0.5 / linear_map.std()
+            for name, rows in (("weight_ih_l0", scaled[:d]), ("weight_ih_l0_reverse", scaled[d:])):
+                getattr(self.gru, name)[2 * d :] = rows
+
     @property
     def widths(self) -> dict[str, int]:
         """Width of the vector of each representation."""
