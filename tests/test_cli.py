@@ -164,7 +164,11 @@ def train_command(folder: Path, *more: str, corpus: str = "toy.txt", vectors: st
         ("--no-gentle-start", lambda model: model[1].gru.bias_ih_l0[4:8].mean() > 0.5),
         ("--spelling", lambda model: model[0].oov == "subword"),
         ("--no-spelling", lambda model: model[0].oov == "zero"),
-        ("--whitening 0.25", lambda model: model[-2].whitening == 0.25),
+        ("--spelling-codes 0", lambda model: model[0].embedding_dimension == 8),
+        ("--spelling-codes 5", lambda model: model[0].embedding_dimension == 13),
+        ("--no-whiten-words", lambda model: len(model[-1].views) == 2),
+        ("--linear-first 0", lambda model: len(model[-1].views) == 2),
+        ("--whitening 0.4", lambda model: model[-2].whitening == 0.4),
         ("--temperature 0.05 --learning-rate 1e-6", lambda model: abs(model[-1].temperature.item() - 0.05) < 1e-4),
         ("--max-vocab 20", lambda model: model[0].vocab_size == 21),
         ("--preset paper --window 1 --clip-norm 1 --max-train-length 2", lambda model: model[1].train_on == "last"),
@@ -192,7 +196,7 @@ def test_weights_of_words_are_sif_and_learnt_from_there(toy_files: Any, tmp_path
         options = ["--vectors", vectors, "--output", str(tmp_path / kind), "--max-steps", "2", "--weighting", kind]
         assert main(["train", corpus, *options, *TINY_OPTIONS]) == 0
     words = " ".join(SENTENCES).split()
-    expected = [1e-3 / (1e-3 + words.count(word) / len(words)) for word in WORDS]
+    expected = [3e-3 / (3e-3 + words.count(word) / len(words)) for word in WORDS]
     fixed, learned = (SentenceTransformer(str(tmp_path / kind))[2].word_weights for kind in ("fixed", "learned"))
     np.testing.assert_allclose(fixed[1:].numpy(), expected, rtol=1e-5)
     difference = (learned - fixed)[1:].abs()
