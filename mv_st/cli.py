@@ -156,11 +156,11 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     method.add_argument("--clip-norm", type=_positive_float)
     method.add_argument("--max-train-length", type=_positive_int, metavar="WORDS")
     method.add_argument(
-        "--no-self",
+        "--self",
         dest="include_self",
-        action="store_false",
+        action=argparse.BooleanOptionalAction,
         default=None,
-        help="a sentence is not its own neighbour",
+        help="whether a sentence is its own neighbour, or left out",
     )
     method.add_argument("--max-vocab", type=_positive_int, metavar="N", help="keep the most frequent words only")
     method.add_argument(

@@ -56,7 +56,8 @@ class MultiViewLoss(nn.Module):
         window: How far apart neighbours may be, c in the paper.
         agreement: Which pairs of views are compared: `"cross"` (each with every other), `"within"` (each with itself),
             or `"all"`. A model with one view compares it with itself.
-        include_self: Whether a sentence is its own neighbour.
+        include_self: Whether a sentence is its own neighbour, as in the paper. If not, it is left out altogether: no
+            sentence has to find itself, nor to be found less than its neighbours are.
         gather_across_devices: Take the sentences of all processes as candidates; gradients then equal those of one
             process with the whole batch. Neighbours are always sentences of the same process: each has a run of its
             own, as if the sentences of another process were of other documents, even if a document goes on there.
@@ -113,6 +114,9 @@ class MultiViewLoss(nn.Module):
             own_rows = slice(start, start + len(views))
 
         scores = agreement_scores(views, candidates, self.agreement) / temperature  # (N, candidates)
+        if not self.include_self:
+            itself = torch.arange(len(views), device=scores.device)
+            scores = scores.index_put((itself, itself + own_rows.start), scores.new_tensor(float("-inf")))
         positive = neighbours(document, position, self.window, self.include_self)  # (N, N)
         count = positive.sum()
         # -log p_ij = log sum_n exp(s_in) - s_ij, summed over the positive pairs.

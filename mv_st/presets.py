@@ -40,7 +40,7 @@ class Settings:
         batch_size: Sentences per batch (N).
         window: How far apart neighbours may be (c).
         blocks: Number of runs of consecutive sentences in a batch.
-        include_self: Whether a sentence is its own neighbour.
+        include_self: Whether a sentence is its own neighbour; if not, it is left out of the comparison.
         train_on: State of the GRU that the loss sees: `"last"` or `"mean"`.
         gentle_start: Whether the GRU starts with weak recurrence, and the linear map as a rotation.
         weighting: Word weights in means over words: `"none"`, `"fixed"` (SIF) or `"learned"`.
@@ -110,6 +110,7 @@ class Settings:
 
 _BEYOND_THE_PAPER: dict[str, Any] = {
     "blocks": 32,
+    "include_self": False,
     "train_on": "mean",
     "gentle_start": True,
     "weighting": "fixed",
@@ -119,6 +120,7 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
     "whiten_words": True,
     "whitening": 0.25,
     "linear_first": 2_000,
+    "learning_rate": 2e-4,
 }
 
 PRESETS = {

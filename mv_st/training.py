@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 SENTENCES_FOR_COMPONENTS = 20_000
 SENTENCES_FOR_COUNTS = 1_000_000
 STEPS_BETWEEN_LOGS = 20
-SHARE_OF_LINEAR_FIRST = 0.2
+SHARE_OF_LINEAR_FIRST = 0.5
 """Of the time for training, which the head start of the linear view may take in addition."""
 STEPS_BETWEEN_EVALUATIONS = 500
 

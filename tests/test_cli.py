@@ -150,6 +150,7 @@ def train_command(folder: Path, *more: str, corpus: str = "toy.txt", vectors: st
         ("--views gru,gru", lambda model: model[-1].views == ["gru_1", "gru_2"]),
         ("--views linear,linear", lambda model: model[-1].views == ["linear_1", "linear_2"]),
         ("--views gru", lambda model: model[-1].views == ["gru"]),
+        ("--views linear --self", lambda model: model[-1].views == ["linear"]),
         ("--views linear --no-self", lambda model: model[-1].views == ["linear"]),
         ("--agreement all", lambda model: len(model[-1].views) == 2),
         ("--agreement within", lambda model: len(model[-1].views) == 2),

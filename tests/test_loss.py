@@ -38,6 +38,8 @@ def literal_loss(
     for i in range(n):
         denominator = torch.zeros((), dtype=views[0].dtype)
         for k in range(n):
+            if k == i and not include_self:
+                continue  # a sentence that is not its own neighbour is left out
             denominator = denominator + torch.exp(a(i, k) / tau)
         for j in range(n):
             if abs(i - j) <= window and group[i] == group[j] and (include_self or i != j):

@@ -58,7 +58,8 @@ def test_changes_and_none() -> None:
     assert (settings.window, settings.blocks, settings.views) == (5, 32, ("linear", "linear"))
     assert settings.hidden_size == 512
     assert settings_for("small", views="gru,gru").views == ("gru", "gru")
-    assert settings_for("small", include_self=False).include_self is False
+    assert settings_for("small").include_self is False
+    assert settings_for("small", include_self=True).include_self is True
 
 
 @pytest.mark.parametrize(
