@@ -111,7 +111,7 @@ def write() -> None:
         "",
         "Pearson x 100, unweighted mean over the datasets of a year, STS13 without SMT. Stored components unless a "
         "line says transductive (one component or five, fitted on each side of each dataset). The mean is over all "
-        "but STS-B validation.",
+        "but STS-B validation. Earlier models have the settings that the presets had up to commit f98c187.",
         "",
         markdown_table(STS_COLUMNS, sts_rows),
     ]

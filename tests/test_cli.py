@@ -195,6 +195,7 @@ def test_weights_of_words_are_sif_and_learnt_from_there(toy_files: Any, tmp_path
     corpus, vectors = map(str, toy_files)
     for kind in ("fixed", "learned"):
         options = ["--vectors", vectors, "--output", str(tmp_path / kind), "--max-steps", "2", "--weighting", kind]
+        options += ["--linear-first", "0"]
         assert main(["train", corpus, *options, *TINY_OPTIONS]) == 0
     words = " ".join(SENTENCES).split()
     expected = [3e-3 / (3e-3 + words.count(word) / len(words)) for word in WORDS]

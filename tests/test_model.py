@@ -109,7 +109,7 @@ class TestBuild:
         assert (words.max_seq_length, words.vocab_size, words.dtype) == (7, 11, "float16")
         assert gru.train_on == "mean"
         assert isinstance(linear.word_weights, torch.nn.Parameter)
-        assert linear.word_weights.tolist() == pytest.approx(words.word_weights({"the": 9, "cat": 1}).tolist())
+        assert linear.word_weights.tolist() == pytest.approx(words.word_weights({"the": 9, "cat": 1}, 3e-3).tolist())
         assert (removal.n_components, removal.iterations) == (2, 5)
         assert ensemble.temperature.item() == 0.5
 
