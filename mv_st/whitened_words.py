@@ -61,13 +61,13 @@ def whiten_words(model: SentenceTransformer, sentences: Sequence[str]) -> Senten
     scaling = whitening_matrix(remove_components(means, component), 0.5).to(means)
     mapping = scaling - component.T @ (component @ scaling)  # remove the component, then scale
     length = _mean_length(words.vectors)
-    for table in [words.vectors] if words.oov == "zero" else [words.vectors, words.subword_vectors]:
+    tables = [words.vectors] if words.oov == "zero" else [words.vectors, words.subword_vectors]
+    for table in tables:
         for rows in table.split(_ROWS_AT_ONCE):
             rows.copy_(rows.to(mapping) @ mapping)
     factor = length / _mean_length(words.vectors).clamp(min=1e-30)
-    words.vectors.mul_(factor)
-    if words.oov == "subword":
-        words.subword_vectors.mul_(factor)
+    for table in tables:
+        table.mul_(factor)
     return model
 
 
