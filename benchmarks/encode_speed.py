@@ -315,7 +315,7 @@ class Benchmark:
                 best["gemm"] = min(best["gemm"], (time.perf_counter() - start_time) / (repeats * flops))
                 start_time = time.perf_counter()
                 for batch in batches:
-                    vectors, index = batch.distinct
+                    vectors, index = batch.distinct()
                     gru_kernel.pooled_bidirectional_gru(vectors, batch.lengths, view.gru, "mean", index)
                 best["gru"] = min(best["gru"], (time.perf_counter() - start_time) / n_words)
         flops_per_word = 2 * 2 * 3 * d * (d + width)

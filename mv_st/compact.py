@@ -68,7 +68,7 @@ def compact_model(
     for module in small:
         if isinstance(module, ModuleWithWeights):
             module.save_in_half()
-        if isinstance(module, View) and module.weighting != "none":
+        if isinstance(module, View) and module.word_weights is not None:
             module.word_weights.data = module.word_weights.data[table_rows.to(module.word_weights.device)]
             module.vocab_size = len(table_rows)
     return small

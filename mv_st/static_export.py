@@ -52,7 +52,7 @@ def export_static(
     words, linear = _words_and_linear_view(model, view)
     removal = removal_module(model)
     table = linear.linear(words.vectors.to(linear.linear.weight.dtype))
-    if linear.weighting != "none":
+    if linear.word_weights is not None:
         table = table * linear.word_weights.unsqueeze(1)
     table = removal.clean(table, linear.name).float().cpu()
     tokenizer, rows = _with_capitals(words.tokenizer)

@@ -32,7 +32,8 @@ class BiGRUView(View):
         hidden_size: Units in each direction, d in the paper.
         name: How the view is asked for.
         train_on: The state to train on; the paper trains on the last one and tests on the mean.
-        weighting: Weights of the words in the mean state for training and similarity, see `View`.
+        weighting: Weights by which the word vectors are multiplied before the GRU reads them, see `View`: a word of
+            little weight leaves the state nearly as it is.
         vocab_size: See `View`.
         weights: See `View`.
     """
@@ -69,18 +70,15 @@ class BiGRUView(View):
                     parameter[: 2 * self.hidden_size] = 1.0
 
     def start_gently(self) -> None:
-        """Beyond the paper: start with states that mostly follow the word they stand at.
+        """Beyond the paper: start with states that remember the last words and are not upset by them.
 
         Recurrent weights of the size that He et al. propose make an untrained GRU chaotic: a word early in a sentence
-        upsets all states after it. With a tenth of that and an update gate that leans to the new word, the mean state
-        is a good sentence vector before any training, and training adds what order tells.
+        upsets all states after it. With a tenth of that the mean state is a good sentence vector before any training,
+        and training adds what order tells.
         """
         with torch.no_grad():
-            for parameter_name, parameter in self.gru.named_parameters():
-                if parameter_name.startswith("weight_hh"):
-                    parameter.mul_(0.1)
-                elif parameter_name.startswith("bias_ih"):
-                    parameter[self.hidden_size : 2 * self.hidden_size] = -1.0
+            for suffix in ("", "_reverse"):
+                getattr(self.gru, f"weight_hh_l0{suffix}").mul_(0.1)
 
     def start_like(self, linear_map: Tensor) -> None:
         """Beyond the paper: start with new states that are a linear map of the word, squashed; gates stay as they are.
@@ -111,24 +109,20 @@ class BiGRUView(View):
         return self._pooled(words, "mean")
 
     def _pooled(self, words: Words, pool: Literal["last", "mean"]) -> Tensor:
-        weights = self.weights_of(words) if pool == "mean" else None
+        vectors, index = words.distinct(self.word_weights)
         in_full_precision = words.dtype.itemsize >= 4  # stock PyTorch would compute in half precision
         if (
             len(words.lengths) * 2 * self.hidden_size < FEW_FLOATS
             and in_full_precision
             and not torch.is_grad_enabled()
         ):
-            states, last = reference_bidirectional_gru(words.vectors, words.lengths.cpu(), self.gru)
-            return last if pool == "last" else mean_per_sentence(states, words.lengths, weights)
-        vectors, index = words.distinct
-        if weights is not None and weights.requires_grad:
-            states, _ = bidirectional_gru(vectors, words.lengths.cpu(), self.gru, index)
-            return mean_per_sentence(states, words.lengths, weights)
-        return pooled_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, pool, index, weights)
+            states, last = reference_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, index)
+            return last if pool == "last" else mean_per_sentence(states, words.lengths)
+        return pooled_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, pool, index)
 
     def transfer_vector(self, words: Words) -> Tensor:
         """[max; mean; min; last] of the states."""
-        vectors, index = words.distinct
+        vectors, index = words.distinct(self.word_weights)
         states, last = bidirectional_gru(vectors, words.lengths.cpu(), self.gru, index)
         return torch.cat(
             [

@@ -89,7 +89,6 @@ def forward_direction(
     tokens: Tensor,
     index: Tensor | None,
     weights: tuple[Tensor, ...],
-    word_weights: Tensor | None,
     states: Tensor | None,
     mean: Tensor | None,
     last: Tensor,
@@ -122,13 +121,10 @@ def forward_direction(
         # element by element, or else, as batches never grow, only rows before it.
         sizes = (schedule.most_words, 4 * d), (schedule.most_words, d)
         tape = Tape(*(empty_on_huge_pages(*size, dtype=tokens.dtype) for size in sizes))
-    if word_weights is not None:
-        word_weights = word_weights[rows].unsqueeze(1)  # (T, 1), in packed order
     sentences = schedule.batch_sizes[0]
     total = tokens.new_zeros(sentences, d)
     final = tokens.new_empty(sentences, d)
     state = final[:0]
-    done = 0
     for first_step, end_step, start, end in schedule.chunks:
         here = slice(start, end) if keep_tape else slice(end - start)
         gates, new_states = tape.gates[here], tape.states[here]
@@ -155,11 +151,8 @@ def forward_direction(
             else:
                 torch.addcmul(n, n, z, value=-1, out=new_state)  # the initial state is zero
             state = new_state
-            if mean is not None and word_weights is not None:
-                total[:running].addcmul_(state, word_weights[done : done + running])
-            elif mean is not None:
+            if mean is not None:
                 total[:running] += state
-            done += running
         if states is not None:
             states[:, columns].index_copy_(0, rows[start:end], new_states)
 
@@ -177,7 +170,6 @@ def backward_direction(
     index: Tensor | None,
     weights: tuple[Tensor, ...],
     tape: Tape,
-    word_weights: Tensor | None,
     grad_states: Tensor | None,
     grad_mean: Tensor | None,
     grad_last: Tensor | None,
@@ -195,8 +187,6 @@ def backward_direction(
     grad_state = tokens.new_zeros(sentences, d)
     if grad_last is not None:
         torch.index_select(grad_last[:, columns], 0, schedule.order, out=grad_state)
-    if word_weights is not None:
-        word_weights = word_weights[rows].unsqueeze(1)  # (T, 1), in packed order
     if grad_mean is not None:
         grad_total = grad_mean[:, columns].index_select(0, schedule.order).div_(schedule.lengths.unsqueeze(1))
     grad_weight_hh = torch.zeros_like(weight_hh)
@@ -225,9 +215,7 @@ def backward_direction(
             grad = grad_state[:running]
             if grad_states is not None:
                 grad += chunk_grad_states[offsets[k] - start : offsets[k + 1] - start]
-            if grad_mean is not None and word_weights is not None:
-                grad.addcmul_(grad_total[:running], word_weights[offsets[k] : offsets[k + 1]])
-            elif grad_mean is not None:
+            if grad_mean is not None:
                 grad += grad_total[:running]
             # new = (1 - z) n + z old, all gradients before the non-linearity
             torch.addcmul(grad, grad, z, value=-1, out=grad_n)

@@ -91,7 +91,6 @@ def pooled_bidirectional_gru(
     gru: nn.GRU,
     pool: Pool,
     index: Tensor | None = None,
-    word_weights: Tensor | None = None,
 ) -> Tensor:
     """One vector per sentence, (N, 2d), from `bidirectional_gru`, without storing the states of all words.
 
@@ -101,8 +100,6 @@ def pooled_bidirectional_gru(
         gru: As in `bidirectional_gru`.
         pool: `"last"` for the last state of either direction, `"mean"` for the mean of the states over the words.
         index: As in `bidirectional_gru`.
-        word_weights: If given, (T,): the states are multiplied by these before the mean, whose divisor stays the
-            number of words. No gradient flows to them.
 
     Example:
         >>> gru, tokens, lengths = torch.nn.GRU(3, 4, bidirectional=True), torch.randn(5, 3), torch.tensor([2, 3])
@@ -115,8 +112,8 @@ def pooled_bidirectional_gru(
         states, last = reference_bidirectional_gru(tokens, lengths, gru, index)
         if pool == "last":
             return last
-        return mean_per_sentence(states, lengths.to(states.device), word_weights)
-    mean, last = _run(tokens, lengths, gru, index, pool, word_weights)
+        return mean_per_sentence(states, lengths.to(states.device))
+    mean, last = _run(tokens, lengths, gru, index, pool)
     return last if pool == "last" else mean
 
 
@@ -132,7 +129,6 @@ def _run(
     gru: nn.GRU,
     index: Tensor | None,
     pool: Pool | None,
-    word_weights: Tensor | None = None,
 ) -> tuple[Any, Tensor]:
     words = len(tokens if index is None else index)
     if int(lengths.sum()) != words or int(lengths.min()) < 1:
@@ -144,9 +140,7 @@ def _run(
     compute_dtype = torch.float32 if dtype.itemsize < 4 else dtype
     inputs = [tensor.to(compute_dtype) for tensor in (tokens, *weights)]
     keep_tape = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
-    if word_weights is not None:
-        word_weights = word_weights.detach().to(compute_dtype)
-    first, last = _BidirectionalGRU.apply(index, lengths, pool, word_weights, keep_tape, *inputs)
+    first, last = _BidirectionalGRU.apply(index, lengths, pool, keep_tape, *inputs)
     return (None if first is None else first.to(dtype)), last.to(dtype)
 
 
@@ -159,7 +153,6 @@ class _BidirectionalGRU(torch.autograd.Function):
         index: Tensor | None,
         lengths: Tensor,
         pool: Pool | None,
-        word_weights: Tensor | None,
         keep_tape: bool,
         tokens: Tensor,
         *weights: Tensor,
@@ -174,13 +167,11 @@ class _BidirectionalGRU(torch.autograd.Function):
 
         def run(direction: int) -> Tape:
             own_weights = weights[4 * direction : 4 * direction + 4]
-            return forward_direction(
-                direction, schedule, tokens, index, own_weights, word_weights, states, mean, last, keep_tape
-            )
+            return forward_direction(direction, schedule, tokens, index, own_weights, states, mean, last, keep_tape)
 
         tapes = _both_directions(run)
         if keep_tape:
-            ctx.schedule, ctx.pool, ctx.word_weights = schedule, pool, word_weights
+            ctx.schedule, ctx.pool = schedule, pool
             ctx.save_for_backward(tokens, index, *weights, *tapes[0], *tapes[1])
         return (mean if pool == "mean" else states), last
 
@@ -199,18 +190,17 @@ class _BidirectionalGRU(torch.autograd.Function):
                 index,
                 weights[4 * direction : 4 * direction + 4],
                 tapes[direction],
-                ctx.word_weights,
                 grad_states,
                 grad_mean,
                 grad_last,
-                ctx.needs_input_grad[5],
+                ctx.needs_input_grad[4],
             )
 
         (tokens_forward, forward), (tokens_backward, backward) = _both_directions(run)
         grad_tokens = None
         if tokens_forward is not None and tokens_backward is not None:
             grad_tokens = tokens_forward.add_(tokens_backward)
-        return None, None, None, None, None, grad_tokens, *forward, *backward
+        return None, None, None, None, grad_tokens, *forward, *backward
 
 
 @contextlib.contextmanager

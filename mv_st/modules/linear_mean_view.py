@@ -17,8 +17,8 @@ class LinearMeanView(View):
 
     | vector | how |
     | --- | --- |
-    | training, similarity | mean of W x |
-    | transfer | [max; mean; min] of W x |
+    | training, similarity | mean of W x, with the weights of the words if they have any |
+    | transfer | [max; mean; min] of W x, without weights |
 
     Args:
         embedding_dimension: Width of the word vectors.
@@ -80,11 +80,11 @@ class LinearMeanView(View):
         return self.linear(words.mean(self.weights_of(words)))
 
     def transfer_vector(self, words: Words) -> Tensor:
-        """[max; mean; min] of W x. The extremes need W x of every word."""
+        """[max; mean; min] of W x, without weights: a classifier may need what frequent words tell, such as "not".
+
+        The extremes need W x of every word.
+        """
         mapped = self.linear(words.vectors)  # (T, 2d)
-        weights = self.weights_of(words)
-        if weights is not None:
-            mapped = mapped * weights.unsqueeze(1)
         return torch.cat(
             [
                 extreme_per_sentence(mapped, words.lengths, "max"),

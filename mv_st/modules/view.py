@@ -27,8 +27,8 @@ class View(ModuleWithWeights):
 
     Args:
         name: How the view is asked for in `model.encode(sentences, view=name)`.
-        weighting: Whether words have weights in means, as they have in SIF: `"none"` as in the paper, `"fixed"`, or
-            `"learned"`, which trains them from where they start.
+        weighting: Whether words have weights, as they have in SIF: `"none"` as in the paper, `"fixed"`, or `"learned"`,
+            which trains them from where they start.
         vocab_size: Number of rows of the table of word vectors; needed for weights.
         weights: One weight per row of the table to start from; 1 if left out.
     """
@@ -47,7 +47,10 @@ class View(ModuleWithWeights):
         self.name = name
         self.weighting = weighting
         self.vocab_size = vocab_size
-        if weighting != "none":
+        self.word_weights: Tensor | None
+        if weighting == "none":
+            self.word_weights = None
+        else:
             if vocab_size is None:
                 raise UserError(f'weighting="{weighting}" needs vocab_size')
             start = torch.ones(vocab_size) if weights is None else torch.as_tensor(weights, dtype=torch.float32)
@@ -60,9 +63,7 @@ class View(ModuleWithWeights):
 
     def weights_of(self, words: Words) -> Tensor | None:
         """The weight of each word in the batch (T,), or None if words have no weights."""
-        if self.weighting == "none":
-            return None
-        return self.word_weights[words.known_ids]
+        return None if self.word_weights is None else self.word_weights[words.known_ids]
 
     def start_gently(self) -> None:
         """Beyond the paper: start with weights under which the vectors of sentences are good before any training."""

@@ -53,11 +53,17 @@ class Words:
     def _stored_vectors(self) -> Tensor:
         return self._look_up(self._ids)
 
-    @property
-    def distinct(self) -> tuple[Tensor, Tensor]:
-        """One row per distinct word, shape (U, dim), and for each word of the batch its row, shape (T,)."""
+    def distinct(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One row per distinct word, shape (U, dim), and for each word of the batch its row, shape (T,).
+
+        Args:
+            weights: One weight per row of the table; vectors are multiplied by those of their words.
+        """
         ids, index = torch.unique(self._ids, return_inverse=True)
-        return self._look_up(ids).to(self.dtype), index
+        vectors = self._look_up(ids).to(self.dtype)
+        if weights is not None:
+            vectors = vectors * weights[ids.clamp(min=0)].to(self.dtype).unsqueeze(1)
+        return vectors, index
 
     def _look_up(self, ids: Tensor) -> Tensor:
         if self.extra is None:

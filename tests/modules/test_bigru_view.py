@@ -51,7 +51,10 @@ def literal_states(view: BiGRUView, words: Words) -> list[tuple[Tensor, Tensor]]
         return states
 
     result = []
-    for sentence in words.vectors.split(LENGTHS):
+    vectors = words.vectors
+    if view.word_weights is not None:
+        vectors = vectors * view.word_weights.detach()[words.known_ids].unsqueeze(1)
+    for sentence in vectors.split(LENGTHS):
         forward = run(list(sentence), "")
         backward = run(list(sentence.flip(0)), "_reverse")[::-1]
         states = torch.stack([torch.cat(pair) for pair in zip(forward, backward, strict=True)])
@@ -79,21 +82,29 @@ def test_few_sentences_give_the_same(
     torch.testing.assert_close(last_or_mean, expected)
 
 
+def without_weights(view: BiGRUView) -> BiGRUView:
+    same = BiGRUView(view.embedding_dimension, view.hidden_size)
+    same.gru = view.gru
+    return same
+
+
 @pytest.mark.parametrize("few", [0, 1000])
 @pytest.mark.parametrize("weighting", ["fixed", "learned"])
-def test_words_have_weights_in_the_mean(
+def test_words_have_weights(
     words: Words, weighting: str, few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bigru_view, "FEW_FLOATS", few)
     weights = torch.linspace(0.1, 1.0, 30)
     view = BiGRUView(3, 5, "gru", "mean", weighting, 30, weights).eval()  # type: ignore[arg-type]
-    of_words = weights[words.known_ids].unsqueeze(1).split(LENGTHS)
     literal = literal_states(view, words)
-    expected = torch.stack([(weight * states).mean(0) for weight, (states, _) in zip(of_words, literal, strict=True)])
+    expected = torch.stack([states.mean(0) for states, _ in literal])
+    assert not torch.allclose(expected, BiGRUView.similarity_vector(without_weights(view), words))
     with torch.no_grad():
         torch.testing.assert_close(view.similarity_vector(words), expected)
     trained = view.training_vector(words)
     torch.testing.assert_close(trained, expected)
+    last = torch.stack([last for _, last in literal])
+    torch.testing.assert_close(view.transfer_vector(words)[:, -10:], last)
     trained.sum().backward()
     assert ("word_weights" in dict(view.named_parameters())) == (weighting == "learned")
     if weighting == "learned":
@@ -137,7 +148,7 @@ def test_initial_weights() -> None:
         assert bias.tolist() == [1.0] * (2 * d) + [0.0] * d  # reset, update, candidate
 
 
-def test_a_gentle_start_follows_the_words() -> None:
+def test_a_gentle_start_is_not_upset_by_a_word() -> None:
     """Changing the first word upsets all later states of a GRU with large recurrent weights, and hardly any here."""
     d, length = 100, 12
     torch.manual_seed(0)
@@ -155,8 +166,6 @@ def test_a_gentle_start_follows_the_words() -> None:
             for name, parameter in view.gru.named_parameters():
                 if name.startswith("weight_hh"):
                     torch.testing.assert_close(parameter, 0.1 * before[name])
-                elif name.startswith("bias_ih"):
-                    assert parameter.tolist() == [1.0] * d + [-1.0] * d + [0.0] * d  # reset, update, candidate
                 else:
                     assert torch.equal(parameter, before[name])
         states, _ = view.gru(table[torch.stack([sentence, changed], dim=1)])  # (words, sentences, 2d)
@@ -164,7 +173,7 @@ def test_a_gentle_start_follows_the_words() -> None:
         shares.append(((forward[-1, 0] - forward[-1, 1]).norm() / forward[-1, 0].norm()).item())
         mean = view.eval()({"words": words})["views"]["gru"]
         torch.testing.assert_close(mean, states.mean(dim=0))
-    assert shares[1] < 0.01 < 0.1 < shares[0]
+    assert shares[1] < 0.05 < 0.1 < shares[0]
 
 
 def test_saves_weights_that_lie_in_one_block_of_memory(view: BiGRUView, words: Words, tmp_path: Path) -> None:

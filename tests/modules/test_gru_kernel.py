@@ -161,21 +161,18 @@ def test_index_selects_the_word_vectors() -> None:
 
 @pytest.mark.usefixtures("_chunks")
 @pytest.mark.parametrize("with_index", [False, True])
-@pytest.mark.parametrize(("pool", "with_weights"), [("last", False), ("mean", False), ("mean", True)])
-def test_pooling_inside_equals_pooling_outside(pool: gru_kernel.Pool, with_weights: bool, with_index: bool) -> None:
+@pytest.mark.parametrize("pool", ["last", "mean"])
+def test_pooling_inside_equals_pooling_outside(pool: gru_kernel.Pool, with_index: bool) -> None:
     tokens, lengths, gru = make_case(LENGTHS["mixed"])
     index = torch.randint(0, 6, (len(tokens),)) if with_index else None
     weighting = torch.randn(len(lengths), 2 * HIDDEN, dtype=tokens.dtype)
-    word_weights = torch.rand(len(tokens), dtype=tokens.dtype) if with_weights else None
     results = []
     for inside in [True, False]:
         gru.zero_grad()
         if inside:
-            pooled = pooled_bidirectional_gru(tokens, lengths, gru, pool, index, word_weights)
+            pooled = pooled_bidirectional_gru(tokens, lengths, gru, pool, index)
         else:
             states, pooled = reference_bidirectional_gru(tokens, lengths, gru, index)
-            if word_weights is not None:
-                states = states * word_weights.unsqueeze(1)
             if pool == "mean":
                 pooled = torch.stack([words.mean(0) for words in states.split(lengths.tolist())])
         (pooled * weighting).sum().backward()
@@ -184,19 +181,17 @@ def test_pooling_inside_equals_pooling_outside(pool: gru_kernel.Pool, with_weigh
         assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("with_weights", [False, True])
 @pytest.mark.parametrize("with_index", [False, True])
-def test_gradcheck(with_index: bool, with_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradcheck(with_index: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gru_direction, "CHUNK_WORDS", 4)
     lengths = torch.tensor([2, 3, 1])
     index = torch.tensor([0, 1, 2, 1, 0, 3]) if with_index else None
     gru = nn.GRU(2, 2, bidirectional=True, dtype=torch.float64)
     tokens = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
-    word_weights = torch.rand(6, dtype=torch.float64) if with_weights else None
 
     def function(tokens: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        states, last = gru_kernel._BidirectionalGRU.apply(index, lengths, None, None, True, tokens, *weights)
-        mean, _ = gru_kernel._BidirectionalGRU.apply(index, lengths, "mean", word_weights, True, tokens, *weights)
+        states, last = gru_kernel._BidirectionalGRU.apply(index, lengths, None, True, tokens, *weights)
+        mean, _ = gru_kernel._BidirectionalGRU.apply(index, lengths, "mean", True, tokens, *weights)
         return states, last, mean
 
     assert torch.autograd.gradcheck(function, (tokens, *gru.parameters()), fast_mode=True)

@@ -22,10 +22,9 @@ def words() -> Words:
     return Words(ids, torch.tensor(LENGTHS), table, dtype=torch.float32)
 
 
-def literal_maps(view: LinearMeanView, words: Words) -> list[list[list[float]]]:
+def literal_maps(view: LinearMeanView, words: Words, scale: list[float]) -> list[list[list[float]]]:
     """For each sentence W x of each word, times the word's weight."""
     matrix = view.linear.weight.tolist()
-    scale = view.word_weights.tolist() if view.weighting != "none" else [1.0] * len(words.table)
     mapped = [
         [scale[i] * sum(w * x for w, x in zip(row, words.table[i].tolist(), strict=True)) for row in matrix]
         for i in words.known_ids.tolist()
@@ -38,11 +37,13 @@ def test_mean_and_extremes(words: Words, weighting: str) -> None:
     torch.manual_seed(0)
     weights = None if weighting == "none" else np.linspace(0.1, 1.0, 30)
     view = LinearMeanView(3, 8, "linear", weighting, 30, weights).eval()  # type: ignore[arg-type]
+    ones = [1.0] * 30
     means, features = [], []
-    for sentence in literal_maps(view, words):
+    for sentence in literal_maps(view, words, ones if weights is None else weights.tolist()):
+        means.append([sum(column) / len(column) for column in zip(*sentence, strict=True)])
+    for sentence in literal_maps(view, words, ones):
         columns = list(zip(*sentence, strict=True))
-        means.append([sum(column) / len(column) for column in columns])
-        features.append([max(c) for c in columns] + means[-1] + [min(c) for c in columns])
+        features.append([f(c) for f in (max, lambda c: sum(c) / len(c), min) for c in columns])
     torch.testing.assert_close(view.similarity_vector(words), torch.tensor(means))
     torch.testing.assert_close(view.training_vector(words), torch.tensor(means))
     torch.testing.assert_close(view.transfer_vector(words), torch.tensor(features))

@@ -51,9 +51,13 @@ def test_vectors_and_their_mean(table: torch.Tensor, stored: torch.dtype, weight
 
     expected = [(table[i] if i >= 0 else extra[-1 - i]).float().tolist() for i in ids]  # type: ignore[index]
     assert words.vectors.tolist() == expected
-    rows, index = words.distinct
+    rows, index = words.distinct()
     assert rows[index].tolist() == expected
     assert len(rows) == len(set(ids))
+    of_rows = torch.linspace(0.1, 1.0, len(table))  # unknown words count as the first row
+    rows, index = words.distinct(of_rows)
+    weighed = [[x * of_rows[max(i, 0)].item() for x in row] for i, row in zip(ids, expected, strict=True)]
+    torch.testing.assert_close(rows[index], torch.tensor(weighed))
     scale = [1.0] * 11 if weights is None else weights.tolist()
     scaled = torch.tensor([[x * w for x in row] for row, w in zip(expected, scale, strict=True)])
     means = [[sum(column) / len(sentence) for column in zip(*sentence, strict=True)] for sentence in split(scaled)]
