@@ -27,8 +27,8 @@ class View(ModuleWithWeights):
 
     Args:
         name: How the view is asked for in `model.encode(sentences, view=name)`.
-        weighting: Whether words have weights, as they have in SIF: `"none"` as in the paper, `"fixed"`, or `"learned"`,
-            which trains them from where they start.
+        weighting: Whether words have weights, as they have in SIF: `"none"` as in the paper, `"fixed"`, or
+            `"learned"`, which trains them from where they start.
         vocab_size: Number of rows of the table of word vectors; needed for weights.
         weights: One weight per row of the table to start from; 1 if left out.
     """
