@@ -126,7 +126,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     method.add_argument("--window", type=int, metavar="C", help="how far apart neighbours may be")
     method.add_argument("--blocks", type=_positive_int, metavar="B", help="runs of consecutive sentences in a batch")
     method.add_argument("--train-on", choices=["last", "mean"], help="state of the GRU that is trained")
-    method.add_argument("--weighting", choices=["none", "fixed", "learned"], help="word weights in means")
+    method.add_argument("--weighting", choices=["none", "fixed", "learned"], help="weights of words, in both views")
     method.add_argument("--temperature", type=_positive_float, help="where the temperature starts")
     method.add_argument("--components", dest="n_components", type=int, metavar="K", help="components to remove")
     method.add_argument(

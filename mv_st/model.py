@@ -55,8 +55,8 @@ def build_model(
         dtype: How word vectors are stored, `"float32"` or `"float16"`.
         train_on: Train the GRU on its `"last"` state as the paper does, or on the `"mean"` state it is used with.
         gentle_start: Start the GRU with weak recurrence and the linear map as a rotation, see `View.start_gently`.
-        weighting: Weights of words in means, also of the GRU's states: `"none"` as in the paper, `"fixed"` SIF
-            weights, or `"learned"` ones that start there.
+        weighting: Weights of words, in the mean of the linear view and in what the GRU reads: `"none"` as in the
+            paper, `"fixed"` SIF weights, or `"learned"` ones that start there.
         word_counts: Occurrences of words in the corpus, for the weights: by word, or one per row of the table.
         n_components: Number of principal components stored and removed at inference, once fitted.
         whitening: Power of the variance by which the remaining components are scaled down at inference, once fitted; 0

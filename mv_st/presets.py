@@ -43,7 +43,7 @@ class Settings:
         include_self: Whether a sentence is its own neighbour; if not, it is left out of the comparison.
         train_on: State of the GRU that the loss sees: `"last"` or `"mean"`.
         gentle_start: Whether the GRU starts with weak recurrence, and the linear map as a rotation.
-        weighting: Word weights in means over words: `"none"`, `"fixed"` (SIF) or `"learned"`.
+        weighting: Word weights, in the mean of g and in what f reads: `"none"`, `"fixed"` (SIF) or `"learned"`.
         temperature: Where the temperature starts.
         n_components: Principal components stored and removed at inference.
         spelling: Whether unknown words get vectors from their spelling, where the word vectors have no subwords.
