@@ -32,8 +32,8 @@ class BiGRUView(View):
         hidden_size: Units in each direction, d in the paper.
         name: How the view is asked for.
         train_on: The state to train on; the paper trains on the last one and tests on the mean.
-        weighting: Weights by which the word vectors are multiplied before the GRU reads them, see `View`: a word of
-            little weight leaves the state nearly as it is.
+        weighting: Weights by which the word vectors are multiplied before the GRU reads them for training and
+            similarity, see `View`: a word of little weight leaves the state nearly as it is.
         vocab_size: See `View`.
         weights: See `View`.
     """
@@ -74,14 +74,11 @@ class BiGRUView(View):
 
         Recurrent weights of the size that He et al. propose make an untrained GRU chaotic: a word early in a sentence
         upsets all states after it. With a tenth of that the mean state is a good sentence vector before any training,
-        and training adds what order tells. The bias of the update gate, 2 instead of 1, lets states remember more: f
-        then differs more from the linear view, and the sum gains.
+        and training adds what order tells.
         """
-        d = self.hidden_size
         with torch.no_grad():
             for suffix in ("", "_reverse"):
                 getattr(self.gru, f"weight_hh_l0{suffix}").mul_(0.1)
-                getattr(self.gru, f"bias_ih_l0{suffix}")[d : 2 * d] = 2.0
 
     def start_like(self, linear_map: Tensor) -> None:
         """Beyond the paper: start with new states that are a linear map of the word, squashed; gates stay as they are.
@@ -124,8 +121,8 @@ class BiGRUView(View):
         return pooled_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, pool, index)
 
     def transfer_vector(self, words: Words) -> Tensor:
-        """[max; mean; min; last] of the states."""
-        vectors, index = words.distinct(self.word_weights)
+        """[max; mean; min; last] of the states, without weights: a classifier may need the words that link others."""
+        vectors, index = words.distinct()
         states, last = bidirectional_gru(vectors, words.lengths.cpu(), self.gru, index)
         return torch.cat(
             [

@@ -98,13 +98,13 @@ def test_words_have_weights(
     view = BiGRUView(3, 5, "gru", "mean", weighting, 30, weights).eval()  # type: ignore[arg-type]
     literal = literal_states(view, words)
     expected = torch.stack([states.mean(0) for states, _ in literal])
-    assert not torch.allclose(expected, BiGRUView.similarity_vector(without_weights(view), words))
+    assert not torch.allclose(expected, without_weights(view).similarity_vector(words))
     with torch.no_grad():
         torch.testing.assert_close(view.similarity_vector(words), expected)
     trained = view.training_vector(words)
     torch.testing.assert_close(trained, expected)
-    last = torch.stack([last for _, last in literal])
-    torch.testing.assert_close(view.transfer_vector(words)[:, -10:], last)
+    plain = without_weights(view)
+    torch.testing.assert_close(view.transfer_vector(words), plain.transfer_vector(words))
     trained.sum().backward()
     assert ("word_weights" in dict(view.named_parameters())) == (weighting == "learned")
     if weighting == "learned":
@@ -166,8 +166,6 @@ def test_a_gentle_start_is_not_upset_by_a_word() -> None:
             for name, parameter in view.gru.named_parameters():
                 if name.startswith("weight_hh"):
                     torch.testing.assert_close(parameter, 0.1 * before[name])
-                elif name.startswith("bias_ih"):
-                    assert parameter.tolist() == [1.0] * d + [2.0] * d + [0.0] * d  # reset, update, candidate
                 else:
                     assert torch.equal(parameter, before[name])
         states, _ = view.gru(table[torch.stack([sentence, changed], dim=1)])  # (words, sentences, 2d)
@@ -175,9 +173,9 @@ def test_a_gentle_start_is_not_upset_by_a_word() -> None:
         shares.append(((forward[-1, 0] - forward[-1, 1]).norm() / (forward[0, 0] - forward[0, 1]).norm()).item())
         mean = view.eval()({"words": words})["views"]["gru"]
         torch.testing.assert_close(mean, states.mean(dim=0))
-    remembered = torch.tensor(2.0).sigmoid().item() ** (length - 1)  # what eleven update gates let through
+    remembered = torch.tensor(1.0).sigmoid().item() ** (length - 1)  # what eleven update gates let through
     assert shares[1] == pytest.approx(remembered, rel=0.3)
-    assert shares[0] > 2 * torch.tensor(1.0).sigmoid().item() ** (length - 1)
+    assert shares[0] > 2 * remembered
 
 
 def test_saves_weights_that_lie_in_one_block_of_memory(view: BiGRUView, words: Words, tmp_path: Path) -> None:
