@@ -111,7 +111,7 @@ def write() -> None:
         "",
         "Pearson x 100, unweighted mean over the datasets of a year, STS13 without SMT. Stored components unless a "
         "line says transductive (one component or five, fitted on each side of each dataset). The mean is over all "
-        "but STS-B validation. Earlier models have the settings that the presets had up to commit f98c187.",
+        "but STS-B validation.",
         "",
         markdown_table(STS_COLUMNS, sts_rows),
     ]
@@ -133,7 +133,8 @@ def in_words(record: dict[str, Any]) -> str:
     settings = record["settings"]
     return (
         f"preset {record['preset']}, d = {settings['hidden_size']}, {record['sentences_seen']:,} of "
-        f"{record['corpus']['sentences']:,} sentences seen in {record['seconds']['training'] / 60:.0f} min on "
+        f"{record['corpus']['sentences']:,} sentences seen in {record['seconds']['training'] / 60:.0f} min after the head "
+        f"start of the linear view ({record['seconds']['preparation'] / 60:.0f} min with all preparation), on "
         f"{record['threads']} thread(s), vectors {record['vectors']['source'] or 'trained on the corpus'}, "
         f"seed {record['seed']}"
     )

@@ -140,9 +140,11 @@ def train(
         evaluator = None if eval_data is None else _evaluator(eval_data, sentences, chosen, seed)
         if state.is_main_process:
             if resume:
-                run.reopen(description)
+                prepared_with = run.reopen(description)
             else:
-                run.begin(_build(sentences, vectors, chosen, seed, max_vocab, minutes), description)
+                untrained, head_start = _build(sentences, vectors, chosen, seed, max_vocab, minutes)
+                prepared_with = {"linear_first_steps": head_start}
+                run.begin(untrained, description, prepared_with)
         model = SentenceTransformer(str(run.untrained))
     prepared = time.monotonic()
 
@@ -166,6 +168,7 @@ def train(
         description["vectors"] |= {"words": words.vocab_size - 1, "dimension": words.embedding_dimension}
         record = description | {
             "threads": torch.get_num_threads(),
+            **prepared_with,
             "steps": steps,
             "sentences_seen": steps * chosen.batch_size * state.num_processes,
             "seconds": {"preparation": round(prepared - started, 1), "training": round(trained - prepared, 1)},
@@ -286,8 +289,8 @@ def _build(
     seed: int,
     max_vocab: int | None,
     minutes: float | None,
-) -> SentenceTransformer:
-    """A model for a corpus, before its views are trained together."""
+) -> tuple[SentenceTransformer, int]:
+    """A model for a corpus before its views are trained together, and how many steps its linear view had alone."""
     from .linear_first import train_linear_first
     from .spelling import add_spelling
     from .spelling_codes import add_spelling_codes
@@ -329,11 +332,12 @@ def _build(
     )
     if settings.whiten_words:
         whiten_words(model, _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed))
+    steps = 0
     if set(settings.views) != {"linear"}:
         seconds = None if minutes is None else 60 * minutes * SHARE_OF_LINEAR_FIRST
         with _quiet_truncation():
-            train_linear_first(model, sentences, settings, seed=seed, seconds=seconds)
-    return model
+            steps = train_linear_first(model, sentences, settings, seed=seed, seconds=seconds)
+    return model, steps
 
 
 def _count_words(words: FastTextEmbedding, sentences: list[str]) -> np.ndarray:

@@ -45,21 +45,30 @@ class TrainingRun:
         if is_interrupted and not resume and not overwrite:
             raise UserError(f"an interrupted run is in {self.folder}; resume it (--resume) or remove that folder")
 
-    def begin(self, model: SentenceTransformer, description: dict[str, Any]) -> None:
+    def begin(self, model: SentenceTransformer, description: dict[str, Any], prepared: dict[str, Any]) -> None:
         """Create the folder, whole or not at all.
 
         Args:
             model: The untrained model.
             description: What the result of the run depends on.
+            prepared: What is to be told of the preparation of the model.
         """
         with whole_directory(self.folder, overwrite=True) as directory:
             model.save_pretrained(str(directory / self.untrained.name), create_model_card=False)
-            text = json.dumps(description, indent=2)
+            text = json.dumps(description | {"prepared": prepared}, indent=2)
             (directory / self._description.name).write_text(text, encoding="utf-8")
 
-    def reopen(self, description: dict[str, Any]) -> None:
-        """Check that a run was started in the same way, and remove what it was killed in the middle of writing."""
+    def reopen(self, description: dict[str, Any]) -> dict[str, Any]:
+        """Check that a run was started in the same way, and remove what it was killed in the middle of writing.
+
+        Args:
+            description: What the result of the run depends on.
+
+        Returns:
+            What is to be told of the preparation of the model.
+        """
         before = json.loads(self._description.read_text(encoding="utf-8"))
+        prepared: dict[str, Any] = before.pop("prepared", {})
         now = json.loads(json.dumps(description))
         if changed := _differences(before, now):
             raise UserError(
@@ -69,6 +78,7 @@ class TrainingRun:
         for checkpoint in self.folder.glob("checkpoint-*"):
             if checkpoint_state(checkpoint) is None:
                 shutil.rmtree(checkpoint)
+        return prepared
 
     def last_checkpoint(self) -> Path | None:
         """The newest checkpoint."""

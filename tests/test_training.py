@@ -108,6 +108,7 @@ def test_record_says_how_the_model_was_made(trained: Any) -> None:
     assert record["vectors"]["source"] == "toy.vec"
     assert (record["vectors"]["words"], record["vectors"]["dimension"]) == (50, 8)
     assert (record["steps"], record["sentences_seen"], record["seed"]) == (80, 80 * 32, 3)
+    assert record["linear_first_steps"] == 0
     assert record["components_fitted_on"] == 200
     assert {"torch", "sentence-transformers", "mv-st", "python"} <= record["versions"].keys()
     logged = [entry for entry in record["history"] if "loss" in entry]
@@ -387,6 +388,9 @@ def test_a_run_that_fails_after_its_last_step_trains_no_further(
     assert_same_weights({name: found[name] for name in expected}, expected)
     record = json.loads((tmp_path / "model" / "training.json").read_text())
     assert record["steps"] == checkpoint_number(last)
+    # Four passes over 200 sentences, however little time there is for more than the first step.
+    assert 1 <= record["linear_first_steps"] <= 24
+    assert record["linear_first_steps"] == 24 or "minutes" in limit
 
 
 def test_a_resumed_time_budget_has_the_minutes_that_were_left(tmp_path: Path) -> None:
