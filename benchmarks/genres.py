@@ -133,8 +133,8 @@ def in_words(record: dict[str, Any]) -> str:
     settings = record["settings"]
     return (
         f"preset {record['preset']}, d = {settings['hidden_size']}, {record['sentences_seen']:,} of "
-        f"{record['corpus']['sentences']:,} sentences seen in {record['seconds']['training'] / 60:.0f} min after the head "
-        f"start of the linear view ({record['seconds']['preparation'] / 60:.0f} min with all preparation), on "
+        f"{record['corpus']['sentences']:,} sentences seen in {record['seconds']['training'] / 60:.0f} min after the "
+        f"head start of the linear view ({record['seconds']['preparation'] / 60:.0f} min with all preparation), on "
         f"{record['threads']} thread(s), vectors {record['vectors']['source'] or 'trained on the corpus'}, "
         f"seed {record['seed']}"
     )
