@@ -50,6 +50,7 @@ LINES = {
     "weighting=learned": Line({"weighting": "learned"}),
     "temperature=1": Line({"temperature": 1.0}),
     "train_on=last": Line({"train_on": "last"}),
+    "fade_out=False": Line({"fade_out": False}),
     "gentle_start=False": Line({"gentle_start": False}),
     "spelling=False": Line({"spelling": False, "spelling_codes": 0}),
     "spelling_codes=0": Line({"spelling_codes": 0}),

@@ -130,6 +130,12 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     method.add_argument("--temperature", type=_positive_float, help="where the temperature starts")
     method.add_argument("--components", dest="n_components", type=int, metavar="K", help="components to remove")
     method.add_argument(
+        "--fade-out",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="count in the mean state of the GRU the states after the end of a sentence, as they fade",
+    )
+    method.add_argument(
         "--gentle-start",
         action=argparse.BooleanOptionalAction,
         default=None,

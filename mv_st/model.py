@@ -33,6 +33,7 @@ def build_model(
     max_vocab: int | None = None,
     dtype: Literal["float32", "float16"] | None = None,
     train_on: Literal["last", "mean"] = "last",
+    fade_out: bool = False,
     gentle_start: bool = False,
     weighting: Literal["none", "fixed", "learned"] = "none",
     word_counts: dict[str, int] | np.ndarray | None = None,
@@ -54,6 +55,7 @@ def build_model(
         max_vocab: Keep the first words only.
         dtype: How word vectors are stored, `"float32"` or `"float16"`.
         train_on: Train the GRU on its `"last"` state as the paper does, or on the `"mean"` state it is used with.
+        fade_out: Count in the mean state of the GRU what follows the end of a sentence, see `BiGRUView`.
         gentle_start: Start the GRU with weak recurrence and the linear map as a rotation, see `View.start_gently`.
         weighting: Weights of words, in the mean of the linear view and in what the GRU reads: `"none"` as in the
             paper, `"fixed"` SIF weights, or `"learned"` ones that start there.
@@ -92,7 +94,9 @@ def build_model(
     vocab_size = None if weights is None else words.vocab_size
 
     view_modules = [
-        _build_view(kind, name, words.embedding_dimension, hidden_size, train_on, weighting, vocab_size, weights)
+        _build_view(
+            kind, name, words.embedding_dimension, hidden_size, train_on, weighting, vocab_size, weights, fade_out
+        )
         for kind, name in zip(views, view_names(views), strict=True)
     ]
     if gentle_start:
@@ -128,9 +132,10 @@ def _build_view(
     weighting: Literal["none", "fixed", "learned"],
     vocab_size: int | None,
     weights: np.ndarray | None,
+    fade_out: bool,
 ) -> View:
     from .modules import BiGRUView, LinearMeanView
 
     if kind == "gru":
-        return BiGRUView(embedding_dimension, hidden_size, name, train_on, weighting, vocab_size, weights)
+        return BiGRUView(embedding_dimension, hidden_size, name, train_on, weighting, vocab_size, weights, fade_out)
     return LinearMeanView(embedding_dimension, 2 * hidden_size, name, weighting, vocab_size, weights)

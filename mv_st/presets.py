@@ -42,6 +42,7 @@ class Settings:
         blocks: Number of runs of consecutive sentences in a batch.
         include_self: Whether a sentence is its own neighbour; if not, it is left out of the comparison.
         train_on: State of the GRU that the loss sees: `"last"` or `"mean"`.
+        fade_out: Whether the mean state of the GRU counts the states after the end of a sentence, as they fade.
         gentle_start: Whether the GRU starts with weak recurrence, and the linear map as a rotation.
         weighting: Word weights, in the mean of g and in what f reads: `"none"`, `"fixed"` (SIF) or `"learned"`.
         temperature: Where the temperature starts.
@@ -67,6 +68,7 @@ class Settings:
     blocks: int = 1
     include_self: bool = True
     train_on: Literal["last", "mean"] = "last"
+    fade_out: bool = False
     gentle_start: bool = False
     weighting: Literal["none", "fixed", "learned"] = "none"
     temperature: float = 1.0
@@ -112,6 +114,7 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
     "blocks": 32,
     "include_self": False,
     "train_on": "mean",
+    "fade_out": True,
     "gentle_start": True,
     "weighting": "fixed",
     "temperature": 0.2,

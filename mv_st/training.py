@@ -321,6 +321,7 @@ def _build(
         max_seq_length=settings.max_seq_length,
         max_vocab=max_vocab,
         train_on=settings.train_on,
+        fade_out=settings.fade_out,
         gentle_start=settings.gentle_start,
         weighting=settings.weighting,
         word_counts=counts,

@@ -28,6 +28,7 @@ def test_paper_is_the_paper() -> None:
         "blocks": 1,
         "include_self": True,
         "train_on": "last",
+        "fade_out": False,
         "gentle_start": False,
         "weighting": "none",
         "temperature": 1.0,

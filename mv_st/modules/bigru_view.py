@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .gru_kernel import bidirectional_gru, pooled_bidirectional_gru, reference_bidirectional_gru
+from .gru_kernel import (
+    bidirectional_gru,
+    mean_and_last_state,
+    pooled_bidirectional_gru,
+    reference_bidirectional_gru,
+)
 from .view import View, Weighting
 from .words import Words, extreme_per_sentence, mean_per_sentence
 
 FEW_FLOATS = 2048
 """In the vectors of so few sentences that stock PyTorch, which calls fewer operations per word, is faster than we."""
+
+STILL_REMEMBERED = math.e
+"""Sum of z + z^2 + z^3 ... for an update gate z with the bias 1: what a state still adds to those after it."""
 
 
 class BiGRUView(View):
@@ -22,7 +31,7 @@ class BiGRUView(View):
     | vector | how |
     | --- | --- |
     | training | last state: forward at the last word, backward at the first (`train_on="last"`), or the mean state |
-    | similarity | mean state, 2 x hidden_size |
+    | similarity | mean state, 2 x hidden_size; with `fade_out` also the states after the end |
     | transfer | [max; mean; min; last] of the states, 8 x hidden_size |
 
     Weights start as He et al. (2015) propose, the reset and update gates with a bias of 1.
@@ -36,9 +45,13 @@ class BiGRUView(View):
             similarity, see `View`: a word of little weight leaves the state nearly as it is.
         vocab_size: See `View`.
         weights: See `View`.
+        fade_out: Beyond the paper: count in the mean state what the states would be after the end of the sentence, as
+            they fade. Without, the last words of a sentence are in fewer states than the first (and in the backward
+            direction the first), so that two sentences of the same words in another order are less alike than they
+            should be, above all if they are short.
     """
 
-    config_keys = ["embedding_dimension", "hidden_size", "train_on", *View.config_keys]
+    config_keys = ["embedding_dimension", "hidden_size", "train_on", "fade_out", *View.config_keys]
 
     def __init__(
         self,
@@ -49,8 +62,10 @@ class BiGRUView(View):
         weighting: Weighting = "none",
         vocab_size: int | None = None,
         weights: np.ndarray | Tensor | None = None,
+        fade_out: bool = False,
     ) -> None:
         super().__init__(name, weighting, vocab_size, weights)
+        self.fade_out = fade_out
         self.embedding_dimension = embedding_dimension
         self.hidden_size = hidden_size
         self.train_on = train_on
@@ -117,8 +132,16 @@ class BiGRUView(View):
             and not torch.is_grad_enabled()
         ):
             states, last = reference_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, index)
-            return last if pool == "last" else mean_per_sentence(states, words.lengths)
-        return pooled_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, pool, index)
+            mean = mean_per_sentence(states, words.lengths)
+        elif pool == "last":
+            return pooled_bidirectional_gru(vectors, words.lengths.cpu(), self.gru, pool, index)
+        else:
+            mean, last = mean_and_last_state(vectors, words.lengths.cpu(), self.gru, index)
+        if pool == "last":
+            return last
+        if not self.fade_out:
+            return mean
+        return mean + last * (STILL_REMEMBERED / words.lengths).unsqueeze(1).to(last.dtype)
 
     def transfer_vector(self, words: Words) -> Tensor:
         """[max; mean; min; last] of the states, without weights: a classifier may need the words that link others."""

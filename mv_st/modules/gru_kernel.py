@@ -108,13 +108,28 @@ def pooled_bidirectional_gru(
         >>> torch.allclose(mean, torch.stack([states[:2].mean(0), states[2:].mean(0)]), atol=1e-6)
         True
     """
+    if pool == "mean":
+        return mean_and_last_state(tokens, lengths, gru, index)[0]
+    if not _has_fast_path(tokens, gru):
+        return reference_bidirectional_gru(tokens, lengths, gru, index)[1]
+    return _run(tokens, lengths, gru, index, pool)[1]
+
+
+def mean_and_last_state(
+    tokens: Tensor, lengths: Tensor, gru: nn.GRU, index: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Mean and last state of each sentence, both (N, 2d), at the cost of one of them.
+
+    Args:
+        tokens: As in `bidirectional_gru`.
+        lengths: As in `bidirectional_gru`.
+        gru: As in `bidirectional_gru`.
+        index: As in `bidirectional_gru`.
+    """
     if not _has_fast_path(tokens, gru):
         states, last = reference_bidirectional_gru(tokens, lengths, gru, index)
-        if pool == "last":
-            return last
-        return mean_per_sentence(states, lengths.to(states.device))
-    mean, last = _run(tokens, lengths, gru, index, pool)
-    return last if pool == "last" else mean
+        return mean_per_sentence(states, lengths.to(states.device)), last
+    return _run(tokens, lengths, gru, index, "mean")
 
 
 def _has_fast_path(tokens: Tensor, gru: nn.GRU) -> bool:

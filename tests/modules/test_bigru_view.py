@@ -115,6 +115,33 @@ def test_words_have_weights(
         torch.testing.assert_close(BiGRUView.load(str(tmp_path)).similarity_vector(words), expected)
 
 
+@pytest.mark.parametrize("few", [0, 1000])
+def test_fading_out_is_reading_on(words: Words, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a GRU without recurrent weights and with gates that stay at their bias, zero words after the end of a
+    sentence (before its beginning, for the backward direction) fade as the constant says; literal sums of them."""
+    monkeypatch.setattr(bigru_view, "FEW_FLOATS", few)
+    torch.manual_seed(0)
+    view = BiGRUView(3, 5, train_on="mean", fade_out=True).eval()
+    with torch.no_grad():
+        for name, parameter in view.gru.named_parameters():
+            if name.startswith("weight_hh"):
+                parameter.zero_()
+            elif name.startswith("weight_ih"):
+                parameter[:10] = 0.0
+    gate = torch.tensor(1.0).sigmoid()
+    expected = []
+    for states, last in literal_states(view, words):
+        after = sum((last * gate**k for k in range(1, 200)), torch.zeros(10))
+        expected.append((states.sum(0) + after) / len(states))
+    with torch.no_grad():
+        torch.testing.assert_close(view.similarity_vector(words), torch.stack(expected))
+    torch.testing.assert_close(view.training_vector(words), torch.stack(expected))
+    # So the order of words does not matter to such a GRU.
+    turned = Words(words.known_ids.split(LENGTHS)[2].flip(0), torch.tensor([LENGTHS[2]]), words.table)
+    with torch.no_grad():
+        torch.testing.assert_close(view.similarity_vector(turned)[0], expected[2])
+
+
 def test_transfer_is_max_mean_min_last(view: BiGRUView, words: Words) -> None:
     rows = []
     for states, last in literal_states(view, words):
