@@ -119,7 +119,7 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
     "weighting": "fixed",
     "temperature": 0.2,
     "spelling": True,
-    "spelling_codes": 200,
+    "spelling_codes": 400,
     "whiten_words": True,
     "whitening": 0.25,
     "linear_first": 2_000,
@@ -127,7 +127,7 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
 
 PRESETS = {
     "small": Settings(hidden_size=256, **_BEYOND_THE_PAPER),
-    "base": Settings(hidden_size=512, **(_BEYOND_THE_PAPER | {"spelling_codes": 400})),
+    "base": Settings(hidden_size=512, **(_BEYOND_THE_PAPER | {"spelling_codes": 800})),
     "paper": Settings(),
 }
 

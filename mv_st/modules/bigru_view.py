@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import numpy as np
@@ -20,9 +19,6 @@ from .words import Words, extreme_per_sentence, mean_per_sentence
 
 FEW_FLOATS = 2048
 """In the vectors of so few sentences that stock PyTorch, which calls fewer operations per word, is faster than we."""
-
-STILL_REMEMBERED = math.e
-"""Sum of z + z^2 + z^3 ... for an update gate z with the bias 1: what a state still adds to those after it."""
 
 
 class BiGRUView(View):
@@ -141,7 +137,18 @@ class BiGRUView(View):
             return last
         if not self.fade_out:
             return mean
-        return mean + last * (STILL_REMEMBERED / words.lengths).unsqueeze(1).to(last.dtype)
+        return mean + last * self._still_remembered().to(last.dtype) / words.lengths.unsqueeze(1)
+
+    def _still_remembered(self) -> Tensor:
+        """What the last state adds to those after the end, where nothing but its bias moves the update gate z: (2d,).
+
+        The sum z + z^2 + z^3 ... = z / (1 - z), which for z = sigmoid(bias) is exp(bias).
+        """
+        update = slice(self.hidden_size, 2 * self.hidden_size)
+        gru = self.gru
+        forward = gru.bias_ih_l0[update] + gru.bias_hh_l0[update]
+        backward = gru.bias_ih_l0_reverse[update] + gru.bias_hh_l0_reverse[update]
+        return torch.cat([forward, backward]).exp()
 
     def transfer_vector(self, words: Words) -> Tensor:
         """[max; mean; min; last] of the states, without weights: a classifier may need the words that link others."""

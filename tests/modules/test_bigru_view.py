@@ -118,7 +118,7 @@ def test_words_have_weights(
 @pytest.mark.parametrize("few", [0, 1000])
 def test_fading_out_is_reading_on(words: Words, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a GRU without recurrent weights and with gates that stay at their bias, zero words after the end of a
-    sentence (before its beginning, for the backward direction) fade as the constant says; literal sums of them."""
+    sentence (before its beginning, for the backward direction) fade as the formula says; literal sums of them."""
     monkeypatch.setattr(bigru_view, "FEW_FLOATS", few)
     torch.manual_seed(0)
     view = BiGRUView(3, 5, train_on="mean", fade_out=True).eval()
@@ -128,7 +128,9 @@ def test_fading_out_is_reading_on(words: Words, few: int, monkeypatch: pytest.Mo
                 parameter.zero_()
             elif name.startswith("weight_ih"):
                 parameter[:10] = 0.0
-    gate = torch.tensor(1.0).sigmoid()
+            elif name.startswith("bias"):
+                parameter[5:10] += torch.linspace(-0.5, 0.3, 5)  # units that remember more or less, as after training
+    gate = (1.0 + 2 * torch.linspace(-0.5, 0.3, 5)).sigmoid().repeat(2)
     expected = []
     for states, last in literal_states(view, words):
         after = sum((last * gate**k for k in range(1, 200)), torch.zeros(10))
