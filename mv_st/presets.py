@@ -21,6 +21,7 @@ _LEAST = {
     "n_components": 0,
     "spelling_codes": 0,
     "linear_first": 0,
+    "word_width": 0,
     "power_iterations": 0,
     "max_train_length": 1,
     "max_seq_length": 1,
@@ -53,7 +54,9 @@ class Settings:
         whiten_words: Whether word vectors are whitened before training.
         whitening: Power of the variance by which remaining components are scaled down at inference, 0 to 0.5.
         power_iterations: Steps that estimate the component of a batch in training.
-        linear_first: Batches from which the linear views learn by themselves, before all views learn together.
+        linear_first: Batches from which a linear view learns by itself at first, where there is a GRU; its map becomes
+            part of the word vectors.
+        word_width: Width of that map at most; 0 for as many numbers as it reads.
         learning_rate: Of Adam, constant.
         clip_norm: Largest norm of the gradient.
         max_train_length: Words after which a sentence is cut in training.
@@ -79,6 +82,7 @@ class Settings:
     whitening: float = 0.0
     power_iterations: int = 10
     linear_first: int = 0
+    word_width: int = 0
     learning_rate: float = 5e-4
     clip_norm: float = 5.0
     max_train_length: int = 40
@@ -119,15 +123,16 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
     "weighting": "fixed",
     "temperature": 0.2,
     "spelling": True,
-    "spelling_codes": 400,
+    "spelling_codes": 800,
     "whiten_words": True,
     "whitening": 0.25,
     "linear_first": 2_000,
+    "word_width": 512,
 }
 
 PRESETS = {
     "small": Settings(hidden_size=256, **_BEYOND_THE_PAPER),
-    "base": Settings(hidden_size=512, **(_BEYOND_THE_PAPER | {"spelling_codes": 800})),
+    "base": Settings(hidden_size=512, **_BEYOND_THE_PAPER),
     "paper": Settings(),
 }
 

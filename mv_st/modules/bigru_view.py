@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -145,7 +145,7 @@ class BiGRUView(View):
         The sum z + z^2 + z^3 ... = z / (1 - z), which for z = sigmoid(bias) is exp(bias).
         """
         update = slice(self.hidden_size, 2 * self.hidden_size)
-        gru = self.gru
+        gru: Any = self.gru
         forward = gru.bias_ih_l0[update] + gru.bias_hh_l0[update]
         backward = gru.bias_ih_l0_reverse[update] + gru.bias_hh_l0_reverse[update]
         return torch.cat([forward, backward]).exp()
