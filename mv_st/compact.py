@@ -38,7 +38,7 @@ def compact_model(
         >>> model = build_model((words, np.random.default_rng(0).normal(size=(4, 8))), hidden_size=2, seed=0)
         >>> compact_model(model, max_vocab=3, n_buckets=16)[0]
         FastTextEmbedding({'oov': 'subword', 'max_seq_length': 512, 'vocab_size': 4, 'embedding_dimension': 8, \
-'dtype': 'float32', 'subword_ngrams': [2, 4, 16], 'saved_as': 'int8'})
+'dtype': 'float32', 'subword_ngrams': [2, 4, 16], 'unknown_length': None, 'saved_as': 'int8'})
     """
     from .modules import FastTextEmbedding
     from .modules.view import View
@@ -63,6 +63,8 @@ def compact_model(
     small._model_card_text = None  # it describes the larger model
     small[0] = FastTextEmbedding(kept, oov="subword", max_seq_length=words.max_seq_length)
     small[0].save_in_bytes()
+    if words.unknown_length is not None:
+        small[0].scale_unknown_words()
     small[0].to(model.device)
     table_rows = torch.tensor([UNKNOWN_ID, *rows[:max_vocab]])
     for module in small:

@@ -322,6 +322,8 @@ def _build(
         max_seq_length=settings.max_seq_length,
         max_vocab=max_vocab,
     )
+    if settings.spelling and words.oov == "subword":
+        words.scale_unknown_words()
 
     def build(hidden_size: int, views: tuple[str, ...]) -> SentenceTransformer:
         return build_model(

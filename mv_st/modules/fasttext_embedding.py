@@ -23,6 +23,7 @@ from ..subwords import SubwordTable
 from ..vectors import WordVectors, load_vectors
 from .batched_inference import install as install_batched_inference
 from .byte_rows import from_bytes, to_bytes
+from .view import unit_length
 from .weights import hub_arguments, save_config_and_weights
 from .word_tokenizer import MEMO_CHARACTERS, UNKNOWN, UNKNOWN_ID, WordLookup, build_tokenizer
 from .words import Words
@@ -61,7 +62,16 @@ class FastTextEmbedding(InputModule):
     """
 
     config_file_name = "fasttext_embedding.json"
-    config_keys = ["oov", "max_seq_length", "vocab_size", "embedding_dimension", "dtype", "subword_ngrams", "saved_as"]
+    config_keys = [
+        "oov",
+        "max_seq_length",
+        "vocab_size",
+        "embedding_dimension",
+        "dtype",
+        "subword_ngrams",
+        "unknown_length",
+        "saved_as",
+    ]
     save_in_root = True
     forward_kwargs: set[str] = {"view", "representation"}
 
@@ -93,6 +103,7 @@ class FastTextEmbedding(InputModule):
         super().__init__()
         self.max_seq_length = max_seq_length
         self.saved_as: Literal["int8"] | None = None
+        self.unknown_length: float | None = None
         self.oov: Literal["zero", "subword"] = "zero" if subwords is None else "subword"
         self.subword_ngrams = None if subwords is None else [subwords.min_n, subwords.max_n, subwords.n_buckets]
         self.register_buffer("vectors", vectors)
@@ -206,8 +217,18 @@ class FastTextEmbedding(InputModule):
             extra = F.embedding_bag(
                 features["subword_rows"], self.subword_vectors, features["subword_offsets"], mode="mean"
             )
+            if self.unknown_length is not None:
+                extra = unit_length(extra) * self.unknown_length
         features["words"] = Words(features["input_ids"], features["sentence_lengths"], self.vectors, extra)
         return features
+
+    def scale_unknown_words(self) -> None:
+        """Beyond fastText: from now on, vectors of unknown words are as long as those of known words are on average.
+
+        N-grams differ more than words do, so that the mean over the few of a short word (a number, say) is longer than
+        that over the many of a long one, and short words would count more than others.
+        """
+        self.unknown_length = float(self._mean_length())
 
     @torch.no_grad()
     def map_vectors(self, mapping: Tensor) -> None:
@@ -311,6 +332,7 @@ class FastTextEmbedding(InputModule):
         module = cls.__new__(cls)
         module._set_up(Tokenizer.from_file(tokenizer_path), weights["vectors"], subwords, config["max_seq_length"])
         module.saved_as = saved_as
+        module.unknown_length = config.get("unknown_length")
         return module
 
     def on_model_ready(self, model: BaseModel) -> None:

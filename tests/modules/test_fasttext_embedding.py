@@ -181,6 +181,17 @@ class TestSubwords:
         for word in [*UNKNOWN_WORDS, "cat"]:
             np.testing.assert_array_equal(vector_of(loaded, word), vector_of(module, word))
 
+    def test_may_be_as_long_as_known_words(self, module: FastTextEmbedding, tmp_path: Path) -> None:
+        before = {word: vector_of(module, word) for word in ["cat", *UNKNOWN_WORDS]}
+        typical = np.linalg.norm(module.vectors.numpy()[1:], axis=1).mean()
+        module.scale_unknown_words()
+        module.save(str(tmp_path))
+        for words in (module, FastTextEmbedding.load(str(tmp_path))):
+            np.testing.assert_array_equal(vector_of(words, "cat"), before["cat"])
+            for word in UNKNOWN_WORDS:
+                expected = before[word] * typical / np.linalg.norm(before[word])
+                np.testing.assert_allclose(vector_of(words, word), expected, rtol=1e-4, atol=1e-6)
+
     def test_half_storage(self, fasttext_file: tuple[Path, Any]) -> None:
         half = FastTextEmbedding(load_vectors(fasttext_file[0], dtype="float16"), oov="subword")
         assert half.subword_vectors.dtype == half.vectors.dtype == torch.float16
