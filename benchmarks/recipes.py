@@ -26,6 +26,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 import mv_st
+from mv_st.components import removal_module
 from mv_st.evaluation import evaluate
 from mv_st.evaluation.tables import markdown_table
 from mv_st.files import whole_file
@@ -54,6 +55,7 @@ LINES = {
     "gentle_start=False": Line({"gentle_start": False}),
     "spelling=False": Line({"spelling": False, "spelling_codes": 0}),
     "spelling_codes=0": Line({"spelling_codes": 0}),
+    "spelling_codes=200": Line({"spelling_codes": 200}),
     "whiten_words=False": Line({"whiten_words": False}),
     "whiten_words=False, whitening=0.5": Line({"whiten_words": False, "whitening": 0.5}),
     "spelling_codes=0, whiten_words=False, whitening=0.5": Line(
@@ -68,6 +70,9 @@ LINES = {
     "learning_rate=0.0002": Line({"learning_rate": 2e-4}),
     "include_self=True": Line({"include_self": True}),
     "linear_first=0": Line({"linear_first": 0}),
+    "word_width=256": Line({"word_width": 256}),
+    "views=gru": Line({"views": ("gru",)}),
+    "views=gru, linear_first=0": Line({"views": ("gru",), "linear_first": 0}),
     "clip_norm=1": Line({"clip_norm": 1.0}),
     "max_train_length=20": Line({"max_train_length": 20}),
     "W starts as in the paper": Line(linear_start=nn.init.kaiming_normal_),
@@ -122,7 +127,10 @@ def score(name: str, options: argparse.Namespace) -> dict[str, Any]:
         sample = corpus.select(range(min(len(corpus), SENTENCES_FOR_COMPONENTS)))["sentence"]
         mv_st.fit_components(model, sample, representations=("similarity", "transfer"), **components)
     scores = {}
+    names = removal_module(model).widths
     for label, view in VIEWS.items():
+        if view is not None and view not in names:
+            continue
         tasks = evaluate({name: model}, options.data_dir, ["sts14", STSBValidation], view=view).models[0].tasks
         scores[label] = {task: round(100 * result.mean.pearson, 2) for task, result in tasks.items()}
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
@@ -147,8 +155,9 @@ def write(folder: Path) -> None:
     lines = {name: found[name] for name in LINES if name in found}
     rows = []
     for name, line in lines.items():
-        scores = [line["scores"][view][task] for view in VIEWS for task in ("sts14", "stsb-validation")]
-        rows.append([name, *(f"{score:.1f}" for score in scores), f"{line['training_seconds'] / 60:.1f}"])
+        scores = [line["scores"].get(view, {}).get(task) for view in VIEWS for task in ("sts14", "stsb-validation")]
+        cells = ["–" if score is None else f"{score:.1f}" for score in scores]
+        rows.append([name, *cells, f"{line['training_seconds'] / 60:.1f}"])
     columns = [f"{view} {task}" for view in VIEWS for task in ("STS14", "STS-B val.")]
     one = next(iter(lines.values()))
     text = [

@@ -21,6 +21,7 @@ from mv_st.evaluation.baselines import untrained_baselines, word_embedding
 from mv_st.evaluation.tables import markdown_table, transfer_value
 
 BASELINES = ("average", "random-projection", "random-gru")
+HIDDEN_SIZE = 256
 # The mean that recipes are judged by; CR and SUBJ may not be passed on.
 IN_MEAN = ("mr", "mpqa", "sst2", "trec", "mrpc")
 
@@ -60,13 +61,14 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--vectors", help="for the baselines")
     parser.add_argument("--corpus", help="for the baselines")
-    parser.add_argument("--hidden-size", type=int, default=256, help="of the untrained encoders")
+    parser.add_argument("--hidden-size", type=int, default=HIDDEN_SIZE, help="of the untrained encoders")
     options = parser.parse_args()
     models: dict[str, Any] = {folder.name: folder for folder in options.models}
     if options.baselines:
         sentences = mv_st.load_corpus(options.corpus)["sentence"]
         untrained = untrained_baselines(word_embedding(options.vectors), sentences, options.hidden_size)
-        models |= {name: untrained[name] for name in options.baselines}
+        sized = "" if options.hidden_size == HIDDEN_SIZE else f"-{options.hidden_size}"
+        models |= {name if name == "average" else name + sized: untrained[name] for name in options.baselines}
     folder = RESULTS / "transfer"
     folder.mkdir(parents=True, exist_ok=True)
     for name, model in models.items():
