@@ -54,8 +54,8 @@ class Settings:
         whiten_words: Whether word vectors are whitened before training.
         whitening: Power of the variance by which remaining components are scaled down at inference, 0 to 0.5.
         power_iterations: Steps that estimate the component of a batch in training.
-        linear_first: Batches from which a linear view learns by itself at first, where there is a GRU; its map becomes
-            part of the word vectors.
+        linear_first: Batches from which a linear view learns by itself at first, whatever the views are; its map
+            becomes part of the word vectors.
         word_width: Width of that map at most; 0 for as many numbers as it reads.
         learning_rate: Of Adam, constant.
         clip_norm: Largest norm of the gradient.

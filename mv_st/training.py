@@ -342,7 +342,7 @@ def _build(
             seed=seed,
         )
 
-    has_head_start = settings.linear_first > 0 and "gru" in settings.views
+    has_head_start = settings.linear_first > 0
     width = min(settings.word_width or words.embedding_dimension, words.embedding_dimension)
     model = build(max(width // 2, 1), ("linear",)) if has_head_start else build(settings.hidden_size, settings.views)
     if settings.whiten_words:
