@@ -127,6 +127,7 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
     "whiten_words": True,
     "whitening": 0.25,
     "linear_first": 2_000,
+    "learning_rate": 2e-4,
     "word_width": 512,
 }
 
