@@ -155,9 +155,8 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         help="whiten word vectors before training",
     )
     method.add_argument(
-        "--linear-first", type=int, metavar="N", help="batches from which a linear view learns by itself at first"
+        "--linear-first", type=int, metavar="N", help="batches from which the linear view learns by itself at first"
     )
-    method.add_argument("--word-width", type=int, metavar="N", help="width of the map of words that it learns")
     method.add_argument("--whitening", type=float, metavar="P", help="0 (none) to 0.5 (equal variance)")
     method.add_argument("--learning-rate", type=_positive_float)
     method.add_argument("--clip-norm", type=_positive_float)

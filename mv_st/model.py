@@ -15,7 +15,6 @@ from .errors import UserError
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from .modules import FastTextEmbedding
     from .modules.view import View
     from .vectors import WordVectors
 
@@ -25,7 +24,7 @@ WEIGHT_SMOOTHING = 3e-3
 
 
 def build_model(
-    vectors: WordVectors | str | Path | tuple[Sequence[str], np.ndarray] | FastTextEmbedding,
+    vectors: WordVectors | str | Path | tuple[Sequence[str], np.ndarray],
     hidden_size: int = 256,
     views: Sequence[str] = ("gru", "linear"),
     *,
@@ -47,8 +46,7 @@ def build_model(
     """Build an untrained model: word vectors, views, removal of components, ensemble.
 
     Args:
-        vectors: Word vectors, a file that `load_vectors` reads, or a pair of words and array. Or a module that has
-            them; `oov`, `max_seq_length`, `max_vocab` and `dtype` are then its own.
+        vectors: Word vectors, a file that `load_vectors` reads, or a pair of words and array.
         hidden_size: Units per direction, d in the paper; vectors are 2 x d wide.
         views: Kinds of the views, in order: `"gru"` (sequential) and `"linear"` (parallel), any number of each. Two of
             a kind are named `gru_1`, `gru_2`.
@@ -58,8 +56,7 @@ def build_model(
         dtype: How word vectors are stored, `"float32"` or `"float16"`.
         train_on: Train the GRU on its `"last"` state as the paper does, or on the `"mean"` state it is used with.
         fade_out: Count in the mean state of the GRU what follows the end of a sentence, see `BiGRUView`.
-        gentle_start: Start the linear map as a rotation, and the GRU with weak recurrence and the same rotation, see
-            `View.start_gently` and `BiGRUView.start_like`.
+        gentle_start: Start the GRU with weak recurrence and the linear map as a rotation, see `View.start_gently`.
         weighting: Weights of words, in the mean of the linear view and in what the GRU reads: `"none"` as in the
             paper, `"fixed"` SIF weights, or `"learned"` ones that start there.
         word_counts: Occurrences of words in the corpus, for the weights: by word, or one per row of the table.
@@ -81,7 +78,7 @@ def build_model(
     """
     from sentence_transformers import SentenceTransformer
 
-    from .modules import BiGRUView, FastTextEmbedding, LinearMeanView, PCRemoval, ViewEnsemble
+    from .modules import FastTextEmbedding, PCRemoval, ViewEnsemble
 
     views = (views,) if isinstance(views, str) else tuple(views)
     if not views or not set(views) <= set(VIEW_KINDS):
@@ -92,10 +89,7 @@ def build_model(
         raise UserError(f"hidden_size must be at least 1 and n_components 0; got {hidden_size} and {n_components}")
     if seed is not None:
         torch.manual_seed(seed)
-    if isinstance(vectors, FastTextEmbedding):
-        words = vectors
-    else:
-        words = FastTextEmbedding(vectors, oov=oov, max_seq_length=max_seq_length, max_vocab=max_vocab, dtype=dtype)
+    words = FastTextEmbedding(vectors, oov=oov, max_seq_length=max_seq_length, max_vocab=max_vocab, dtype=dtype)
     weights = None if word_counts is None or weighting == "none" else words.word_weights(word_counts, WEIGHT_SMOOTHING)
     vocab_size = None if weights is None else words.vocab_size
 
@@ -108,10 +102,6 @@ def build_model(
     if gentle_start:
         for view in view_modules:
             view.start_gently()
-        rotation = next((view.linear.weight for view in view_modules if isinstance(view, LinearMeanView)), None)
-        for view in view_modules:
-            if isinstance(view, BiGRUView) and rotation is not None:
-                view.start_like(rotation.detach())
     removal = PCRemoval({view.name: view.widths for view in view_modules}, n_components, power_iterations, whitening)
     ensemble = ViewEnsemble([view.name for view in view_modules], 2 * hidden_size, temperature)
     return SentenceTransformer(modules=[words, *view_modules, removal, ensemble], similarity_fn_name="cosine")

@@ -21,7 +21,6 @@ _LEAST = {
     "n_components": 0,
     "spelling_codes": 0,
     "linear_first": 0,
-    "word_width": 0,
     "power_iterations": 0,
     "max_train_length": 1,
     "max_seq_length": 1,
@@ -48,15 +47,14 @@ class Settings:
         weighting: Word weights, in the mean of g and in what f reads: `"none"`, `"fixed"` (SIF) or `"learned"`.
         temperature: Where the temperature starts.
         n_components: Principal components stored and removed at inference.
-        spelling: Whether unknown words get vectors from their spelling, where the word vectors have no subwords.
+        spelling: Whether unknown words get vectors from their spelling, where the word vectors have no subwords, and
+            as long as known words are.
         spelling_codes: Width of the codes of their spelling that words have beside their vectors, where there is a
             table of n-grams (`spelling`); 0 for none.
         whiten_words: Whether word vectors are whitened before training.
         whitening: Power of the variance by which remaining components are scaled down at inference, 0 to 0.5.
         power_iterations: Steps that estimate the component of a batch in training.
-        linear_first: Batches from which a linear view learns by itself at first, whatever the views are; its map
-            becomes part of the word vectors.
-        word_width: Width of that map at most; 0 for as many numbers as it reads.
+        linear_first: Batches from which the linear views learn by themselves, before all views learn together.
         learning_rate: Of Adam, constant.
         clip_norm: Largest norm of the gradient.
         max_train_length: Words after which a sentence is cut in training.
@@ -82,7 +80,6 @@ class Settings:
     whitening: float = 0.0
     power_iterations: int = 10
     linear_first: int = 0
-    word_width: int = 0
     learning_rate: float = 5e-4
     clip_norm: float = 5.0
     max_train_length: int = 40
@@ -123,17 +120,15 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
     "weighting": "fixed",
     "temperature": 0.2,
     "spelling": True,
-    "spelling_codes": 800,
+    "spelling_codes": 200,
     "whiten_words": True,
     "whitening": 0.25,
     "linear_first": 2_000,
-    "learning_rate": 2e-4,
-    "word_width": 512,
 }
 
 PRESETS = {
     "small": Settings(hidden_size=256, **_BEYOND_THE_PAPER),
-    "base": Settings(hidden_size=512, **_BEYOND_THE_PAPER),
+    "base": Settings(hidden_size=512, **(_BEYOND_THE_PAPER | {"spelling_codes": 400})),
     "paper": Settings(),
 }
 

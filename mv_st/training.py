@@ -45,8 +45,6 @@ SENTENCES_FOR_COUNTS = 1_000_000
 STEPS_BETWEEN_LOGS = 20
 SHARE_OF_LINEAR_FIRST = 0.5
 """Of the time for training, which the head start of the linear view may take in addition."""
-MOST_CODES = 2**29
-"""Numbers in the spelling codes of all words, 2 GB: the codes of millions of words are narrower."""
 STEPS_BETWEEN_EVALUATIONS = 500
 
 
@@ -292,13 +290,13 @@ def _build(
     max_vocab: int | None,
     minutes: float | None,
 ) -> tuple[SentenceTransformer, int]:
-    """A model for a corpus before its views are trained together, and how many steps the map of its words had."""
+    """A model for a corpus before its views are trained together, and how many steps its linear view had alone."""
+    from .linear_first import train_linear_first
     from .spelling import add_spelling
     from .spelling_codes import add_spelling_codes
     from .vector_training import train_vectors
     from .vectors import load_vectors
     from .whitened_words import whiten_words
-    from .word_map import learn_word_map
 
     if vectors is None:
         print("training word vectors on the corpus (fastText)", file=sys.stderr, flush=True)
@@ -314,45 +312,36 @@ def _build(
     if settings.spelling:
         vectors = add_spelling(vectors)
     if settings.spelling_codes and vectors.subwords is not None:
-        size = max(min(settings.spelling_codes, MOST_CODES // len(vectors)), 1)
-        vectors = add_spelling_codes(vectors, size, seed=seed)
-    words = FastTextEmbedding(
+        vectors = add_spelling_codes(vectors, settings.spelling_codes, seed=seed)
+    model = build_model(
         vectors,
+        hidden_size=settings.hidden_size,
+        views=settings.views,
         oov="zero" if vectors.subwords is None else "subword",
         max_seq_length=settings.max_seq_length,
         max_vocab=max_vocab,
+        train_on=settings.train_on,
+        fade_out=settings.fade_out,
+        gentle_start=settings.gentle_start,
+        weighting=settings.weighting,
+        word_counts=counts,
+        n_components=settings.n_components,
+        whitening=settings.whitening,
+        power_iterations=settings.power_iterations,
+        temperature=settings.temperature,
+        seed=seed,
     )
-    if settings.spelling and words.oov == "subword":
-        words.scale_unknown_words()
-
-    def build(hidden_size: int, views: tuple[str, ...]) -> SentenceTransformer:
-        return build_model(
-            words,
-            hidden_size,
-            views,
-            train_on=settings.train_on,
-            fade_out=settings.fade_out,
-            gentle_start=settings.gentle_start,
-            weighting=settings.weighting,
-            word_counts=counts,
-            n_components=settings.n_components,
-            whitening=settings.whitening,
-            power_iterations=settings.power_iterations,
-            temperature=settings.temperature,
-            seed=seed,
-        )
-
-    has_head_start = settings.linear_first > 0
-    width = min(settings.word_width or words.embedding_dimension, words.embedding_dimension)
-    model = build(max(width // 2, 1), ("linear",)) if has_head_start else build(settings.hidden_size, settings.views)
+    module: Any = model[0]
+    if settings.spelling and module.oov == "subword":
+        module.scale_unknown_words()
     if settings.whiten_words:
         whiten_words(model, _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed))
-    if not has_head_start:
-        return model, 0
-    seconds = None if minutes is None else 60 * minutes * SHARE_OF_LINEAR_FIRST
-    with _quiet_truncation():
-        steps = learn_word_map(model, sentences, settings, seed=seed, seconds=seconds)
-    return build(settings.hidden_size, settings.views), steps
+    steps = 0
+    if set(settings.views) != {"linear"}:
+        seconds = None if minutes is None else 60 * minutes * SHARE_OF_LINEAR_FIRST
+        with _quiet_truncation():
+            steps = train_linear_first(model, sentences, settings, seed=seed, seconds=seconds)
+    return model, steps
 
 
 def _count_words(words: FastTextEmbedding, sentences: list[str]) -> np.ndarray:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .modules import FastTextEmbedding
     from .modules.view import View
 
+_ROWS_AT_ONCE = 100_000
+
 
 @torch.no_grad()
 def whiten_words(model: SentenceTransformer, sentences: Sequence[str]) -> SentenceTransformer:
@@ -57,7 +59,15 @@ def whiten_words(model: SentenceTransformer, sentences: Sequence[str]) -> Senten
     means = _sentence_means(words, weighing, sentences)
     component = top_components(means, 1)
     scaling = whitening_matrix(remove_components(means, component), 0.5).to(means)
-    words.map_vectors(scaling - component.T @ (component @ scaling))  # remove the component, then scale
+    mapping = scaling - component.T @ (component @ scaling)  # remove the component, then scale
+    length = _mean_length(words.vectors)
+    tables = [words.vectors] if words.oov == "zero" else [words.vectors, words.subword_vectors]
+    for table in tables:
+        for rows in table.split(_ROWS_AT_ONCE):
+            rows.copy_(rows.to(mapping) @ mapping)
+    factor = length / _mean_length(words.vectors).clamp(min=1e-30)
+    for table in tables:
+        table.mul_(factor)
     return model
 
 
@@ -69,3 +79,7 @@ def _sentence_means(words: FastTextEmbedding, weighing: View | None, sentences: 
         batch.dtype = torch.float32
         means.append(batch.mean(None if weighing is None else weighing.weights_of(batch)))
     return torch.cat(means)
+
+
+def _mean_length(table: Tensor) -> Tensor:
+    return table[1:].float().norm(dim=1).mean()  # the first row is the unknown word

@@ -37,7 +37,6 @@ def test_paper_is_the_paper() -> None:
         "spelling_codes": 0,
         "whiten_words": False,
         "linear_first": 0,
-        "word_width": 0,
         "whitening": 0.0,
         "power_iterations": 10,
         "learning_rate": 5e-4,

@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 LONGEST_WORD = 200
 """Number of characters after which something is no word but data; it gets no subwords, which could be millions."""
 
-_ROWS_AT_ONCE = 100_000
-
 REQUIREMENT = {"mv-st": {"specifier": ">=0.1", "reason": "Its modules read the words and compute the views."}}
 
 
@@ -228,29 +226,7 @@ class FastTextEmbedding(InputModule):
         N-grams differ more than words do, so that the mean over the few of a short word (a number, say) is longer than
         that over the many of a long one, and short words would count more than others.
         """
-        self.unknown_length = float(self._mean_length())
-
-    @torch.no_grad()
-    def map_vectors(self, mapping: Tensor) -> None:
-        """Replace all vectors, of words and of n-grams, by their products with a matrix; their mean length stays.
-
-        Args:
-            mapping: Shape (embedding_dimension, new width).
-        """
-        length = self._mean_length()
-        for name in self._tables:
-            table = getattr(self, name)
-            mapped = table.new_empty(len(table), mapping.shape[1])
-            for start in range(0, len(table), _ROWS_AT_ONCE):
-                rows = slice(start, start + _ROWS_AT_ONCE)
-                mapped[rows] = table[rows].to(mapping) @ mapping
-            setattr(self, name, mapped)
-        factor = length / self._mean_length().clamp(min=1e-30)
-        for name in self._tables:
-            getattr(self, name).mul_(factor)
-
-    def _mean_length(self) -> Tensor:
-        return torch.cat([rows.float().norm(dim=1) for rows in self.vectors[1:].split(_ROWS_AT_ONCE)]).mean()
+        self.unknown_length = float(self.vectors[1:].norm(dim=1, dtype=torch.float32).mean())
 
     def save_in_bytes(self) -> None:
         """From now on, save the tables as bytes; they are rounded here as well, so that saving changes nothing."""
