@@ -165,7 +165,7 @@ def train_command(folder: Path, *more: str, corpus: str = "toy.txt", vectors: st
         ("--no-gentle-start", lambda model: model[1].gru.weight_hh_l0.std() > 0.4),
         ("--fade-out", lambda model: model[1].fade_out),
         ("--no-fade-out", lambda model: not model[1].fade_out),
-        ("--spelling", lambda model: model[0].oov == "subword"),
+        ("--spelling", lambda model: model[0].oov == "subword" and model[0].unknown_length > 0),
         ("--no-spelling", lambda model: model[0].oov == "zero"),
         ("--spelling-codes 0", lambda model: model[0].embedding_dimension == 8),
         ("--spelling-codes 5", lambda model: model[0].embedding_dimension == 13),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,17 @@ def test_words_that_are_dropped_are_spelt(model: SentenceTransformer) -> None:
     assert (small[2].vocab_size, model[2].vocab_size) == (11, len(WORDS) + 1)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
+
+
+@pytest.mark.parametrize("are_scaled", [False, True])
+def test_spelt_words_are_as_long_as_known_ones_where_they_were(model: SentenceTransformer, are_scaled: bool) -> None:
+    model = copy.deepcopy(model)
+    if are_scaled:
+        model[0].scale_unknown_words()
+    small = compact_model(model, max_vocab=10, n_buckets=64)
+    length = small[0](small[0].preprocess(["yesterday"]))["words"].vectors.norm()
+    typical = small[0].vectors[1:].norm(dim=1).mean()
+    assert bool((length - typical).abs() < 1e-3 * typical) == are_scaled
 
 
 def test_saved_in_bytes_and_loaded_as_it_was(model: SentenceTransformer, tmp_path: Path) -> None:
