@@ -57,8 +57,11 @@ LINES = {
     "spelling_codes=0": Line({"spelling_codes": 0}),
     "spelling_codes=400": Line({"spelling_codes": 400}),
     "spelling_codes=800": Line({"spelling_codes": 800}),
-    "whiten_codes=False": Line({"whiten_codes": False}),
-    "spelling_codes=0, whitening=0.5": Line({"spelling_codes": 0, "whitening": 0.5}),
+    "whiten_words=False": Line({"whiten_words": False}),
+    "whiten_words=False, whitening=0.5": Line({"whiten_words": False, "whitening": 0.5}),
+    "spelling_codes=0, whiten_words=False, whitening=0.5": Line(
+        {"spelling_codes": 0, "whiten_words": False, "whitening": 0.5}
+    ),
     "window=1": Line({"window": 1}),
     "window=5": Line({"window": 5}),
     "blocks=1": Line({"blocks": 1}),

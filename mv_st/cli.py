@@ -149,10 +149,10 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     )
     method.add_argument("--spelling-codes", type=int, metavar="N", help="width of codes of the spelling, 0 for none")
     method.add_argument(
-        "--whiten-codes",
+        "--whiten-words",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="whiten these codes before training",
+        help="whiten word vectors before training",
     )
     method.add_argument(
         "--linear-first", type=int, metavar="N", help="batches from which the linear view learns by itself at first"

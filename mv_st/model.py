@@ -28,7 +28,6 @@ def build_model(
     hidden_size: int = 256,
     views: Sequence[str] = ("gru", "linear"),
     *,
-    meaning_dimension: int | None = None,
     oov: Literal["zero", "subword"] = "zero",
     max_seq_length: int | None = 512,
     max_vocab: int | None = None,
@@ -51,8 +50,6 @@ def build_model(
         hidden_size: Units per direction, d in the paper; vectors are 2 x d wide.
         views: Kinds of the views, in order: `"gru"` (sequential) and `"linear"` (parallel), any number of each. Two of
             a kind are named `gru_1`, `gru_2`.
-        meaning_dimension: How many numbers of a word vector, the first ones, tell what the word means; the others are
-            codes of its spelling, which the transfer features of the GRU do without. All of them if left out.
         oov: What an unknown word is: `"zero"`, or `"subword"` with vectors that have subwords.
         max_seq_length: Number of words after which a text is cut, or None.
         max_vocab: Keep the first words only.
@@ -102,9 +99,6 @@ def build_model(
         )
         for kind, name in zip(views, view_names(views), strict=True)
     ]
-    if meaning_dimension is not None:
-        for view in view_modules:
-            view.read_for_transfer(meaning_dimension, words.vectors)
     if gentle_start:
         for view in view_modules:
             view.start_gently()

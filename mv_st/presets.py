@@ -51,7 +51,7 @@ class Settings:
             as long as known words are.
         spelling_codes: Width of the codes of their spelling that words have beside their vectors, where there is a
             table of n-grams (`spelling`); 0 for none.
-        whiten_codes: Whether these codes are whitened before training.
+        whiten_words: Whether word vectors are whitened before training.
         whitening: Power of the variance by which remaining components are scaled down at inference, 0 to 0.5.
         power_iterations: Steps that estimate the component of a batch in training.
         linear_first: Batches from which the linear views learn by themselves, before all views learn together.
@@ -75,7 +75,7 @@ class Settings:
     temperature: float = 1.0
     spelling: bool = False
     spelling_codes: int = 0
-    whiten_codes: bool = False
+    whiten_words: bool = False
     n_components: int = 1
     whitening: float = 0.0
     power_iterations: int = 10
@@ -121,7 +121,7 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
     "temperature": 0.2,
     "spelling": True,
     "spelling_codes": 200,
-    "whiten_codes": True,
+    "whiten_words": True,
     "whitening": 0.25,
     "linear_first": 2_000,
 }

@@ -311,14 +311,12 @@ def _build(
     logger.info("%.1f %% of the words of the corpus have a vector", 100 * known)
     if settings.spelling:
         vectors = add_spelling(vectors)
-    meaning = vectors.dim
     if settings.spelling_codes and vectors.subwords is not None:
         vectors = add_spelling_codes(vectors, settings.spelling_codes, seed=seed)
     model = build_model(
         vectors,
         hidden_size=settings.hidden_size,
         views=settings.views,
-        meaning_dimension=meaning if vectors.dim > meaning else None,
         oov="zero" if vectors.subwords is None else "subword",
         max_seq_length=settings.max_seq_length,
         max_vocab=max_vocab,
@@ -336,8 +334,8 @@ def _build(
     module: Any = model[0]
     if settings.spelling and module.oov == "subword":
         module.scale_unknown_words()
-    if settings.whiten_codes and vectors.dim > meaning:
-        whiten_words(model, _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed), first_column=meaning)
+    if settings.whiten_words:
+        whiten_words(model, _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed))
     steps = 0
     if set(settings.views) != {"linear"}:
         seconds = None if minutes is None else 60 * minutes * SHARE_OF_LINEAR_FIRST

@@ -22,9 +22,7 @@ _ROWS_AT_ONCE = 100_000
 
 
 @torch.no_grad()
-def whiten_words(
-    model: SentenceTransformer, sentences: Sequence[str], *, first_column: int = 0
-) -> SentenceTransformer:
+def whiten_words(model: SentenceTransformer, sentences: Sequence[str]) -> SentenceTransformer:
     """Whiten the word vectors of an untrained model, in place.
 
     Averages of pretrained vectors vary a lot in a few directions and hardly at all in most others, and a short
@@ -36,8 +34,6 @@ def whiten_words(
     Args:
         model: A model made by `build_model`, not yet trained.
         sentences: A sample of the corpus, some thousand sentences.
-        first_column: Whiten what the vectors hold from here on, and leave what is before, such as the meaning of words
-            before the codes of their spelling.
 
     Returns:
         The same model.
@@ -60,21 +56,18 @@ def whiten_words(
     if len(sentences) == 0:
         raise UserError("no sentences given to whiten word vectors by")
     weighing = next((view for view in model if isinstance(view, View)), None)
-    if not 0 <= first_column < words.embedding_dimension:
-        raise UserError(f"first_column must be below {words.embedding_dimension}, the width of the vectors")
-    means = _sentence_means(words, weighing, sentences)[:, first_column:]
+    means = _sentence_means(words, weighing, sentences)
     component = top_components(means, 1)
     scaling = whitening_matrix(remove_components(means, component), 0.5).to(means)
     mapping = scaling - component.T @ (component @ scaling)  # remove the component, then scale
+    length = _mean_length(words.vectors)
     tables = [words.vectors] if words.oov == "zero" else [words.vectors, words.subword_vectors]
-    parts = [table[:, first_column:] for table in tables]
-    length = _mean_length(parts[0])
-    for part in parts:
-        for rows in part.split(_ROWS_AT_ONCE):
+    for table in tables:
+        for rows in table.split(_ROWS_AT_ONCE):
             rows.copy_(rows.to(mapping) @ mapping)
-    factor = length / _mean_length(parts[0]).clamp(min=1e-30)
-    for part in parts:
-        part.mul_(factor)
+    factor = length / _mean_length(words.vectors).clamp(min=1e-30)
+    for table in tables:
+        table.mul_(factor)
     return model
 
 

@@ -35,7 +35,7 @@ def test_paper_is_the_paper() -> None:
         "n_components": 1,
         "spelling": False,
         "spelling_codes": 0,
-        "whiten_codes": False,
+        "whiten_words": False,
         "linear_first": 0,
         "whitening": 0.0,
         "power_iterations": 10,

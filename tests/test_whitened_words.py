@@ -64,20 +64,6 @@ def test_means_of_sentences_vary_alike(weighting: str, oov: str) -> None:
     assert not model[0].vectors[0].any()
 
 
-@pytest.mark.parametrize("first_column", [1, 2, 4])
-def test_what_is_before_the_first_column_stays(first_column: int) -> None:
-    model, sentences = make_model("fixed", "subword"), make_sentences()
-    before, ngrams = model[0].vectors.clone(), model[0].subword_vectors.clone()
-    whiten_words(model, sentences, first_column=first_column)
-    assert model[0].vectors[:, :first_column].equal(before[:, :first_column])
-    assert model[0].subword_vectors[:, :first_column].equal(ngrams[:, :first_column])
-    means = literal_means(model, sentences, "fixed")[:, first_column:]
-    variances = np.linalg.eigvalsh(means.T @ means / len(means))
-    np.testing.assert_allclose(variances[1:], variances[-1], rtol=1e-3)
-    length = before[1:, first_column:].norm(dim=1).mean()
-    assert model[0].vectors[1:, first_column:].norm(dim=1).mean() == pytest.approx(float(length), rel=1e-4)
-
-
 def test_model_is_usable_and_saved(tmp_path) -> None:
     model = whiten_words(make_model("fixed", "subword"), make_sentences())
     vectors = model.encode(["redness bluish", "paler"])
@@ -99,5 +85,3 @@ def test_bad_input() -> None:
         whiten_words(make_model("none", "zero"), [])
     with pytest.raises(UserError, match="mv_st model"):
         whiten_words(SentenceTransformer(modules=[torch.nn.Identity()]), ["a"])
-    with pytest.raises(UserError, match="first_column must be below 6"):
-        whiten_words(make_model("none", "zero"), make_sentences(), first_column=6)

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError
 from .gru_kernel import (
     bidirectional_gru,
     mean_and_last_state,
@@ -46,20 +45,9 @@ class BiGRUView(View):
             they fade. Without, the last words of a sentence are in fewer states than the first (and in the backward
             direction the first), so that two sentences of the same words in another order are less alike than they
             should be, above all if they are short.
-        transfer_dimension: How many numbers of a word vector are read for transfer, see `read_for_transfer`; all of
-            them if left out.
-        transfer_scale: What these numbers are multiplied by then, to be as large as the whole vectors are.
     """
 
-    config_keys = [
-        "embedding_dimension",
-        "hidden_size",
-        "train_on",
-        "fade_out",
-        "transfer_dimension",
-        "transfer_scale",
-        *View.config_keys,
-    ]
+    config_keys = ["embedding_dimension", "hidden_size", "train_on", "fade_out", *View.config_keys]
 
     def __init__(
         self,
@@ -71,12 +59,8 @@ class BiGRUView(View):
         vocab_size: int | None = None,
         weights: np.ndarray | Tensor | None = None,
         fade_out: bool = False,
-        transfer_dimension: int | None = None,
-        transfer_scale: float = 1.0,
     ) -> None:
         super().__init__(name, weighting, vocab_size, weights)
-        self.transfer_dimension = transfer_dimension
-        self.transfer_scale = transfer_scale
         self.fade_out = fade_out
         self.embedding_dimension = embedding_dimension
         self.hidden_size = hidden_size
@@ -121,14 +105,6 @@ class BiGRUView(View):
             scaled = linear_map * (2 / self.embedding_dimension) ** 0.5 / linear_map.std()
             for name, rows in (("weight_ih_l0", scaled[:d]), ("weight_ih_l0_reverse", scaled[d:])):
                 getattr(self.gru, name)[2 * d :] = rows
-
-    def read_for_transfer(self, columns: int, table: Tensor) -> None:
-        """Beyond the paper: leave codes of the spelling out of the transfer features, to which they are noise."""
-        if not 1 <= columns <= self.embedding_dimension:
-            raise UserError(f"meaning_dimension must be between 1 and {self.embedding_dimension}, not {columns}")
-        lengths, of_these = table[1:].float().norm(dim=1).mean(), table[1:, :columns].float().norm(dim=1).mean()
-        self.transfer_dimension = columns
-        self.transfer_scale = float(lengths / of_these.clamp(min=1e-30))
 
     @property
     def widths(self) -> dict[str, int]:
@@ -177,9 +153,6 @@ class BiGRUView(View):
     def transfer_vector(self, words: Words) -> Tensor:
         """[max; mean; min; last] of the states, without weights: a classifier may need the words that link others."""
         vectors, index = words.distinct()
-        if self.transfer_dimension is not None:
-            vectors = vectors * self.transfer_scale
-            vectors[:, self.transfer_dimension :] = 0.0
         states, last = bidirectional_gru(vectors, words.lengths.cpu(), self.gru, index)
         return torch.cat(
             [

@@ -68,14 +68,6 @@ class View(ModuleWithWeights):
     def start_gently(self) -> None:
         """Beyond the paper: start with weights under which the vectors of sentences are good before any training."""
 
-    def read_for_transfer(self, columns: int, table: Tensor) -> None:
-        """Beyond the paper: let the transfer features do without what word vectors hold after the first columns.
-
-        Args:
-            columns: How many numbers of a word vector are read.
-            table: The word vectors.
-        """
-
     @property
     @abstractmethod
     def widths(self) -> dict[str, int]:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from mv_st.errors import UserError
 from mv_st.modules import BiGRUView, bigru_view
 from mv_st.modules.words import Words
 
@@ -176,25 +175,6 @@ def test_initial_weights() -> None:
         assert getattr(gru, f"weight_hh_l0{suffix}").std().item() == pytest.approx((2 / d) ** 0.5, rel=0.02)
         bias = getattr(gru, f"bias_ih_l0{suffix}") + getattr(gru, f"bias_hh_l0{suffix}")
         assert bias.tolist() == [1.0] * (2 * d) + [0.0] * d  # reset, update, candidate
-
-
-def test_transfer_features_may_do_without_codes(view: BiGRUView, words: Words, tmp_path: Path) -> None:
-    similarity = view({"words": words})["views"]["gru"]
-    view.read_for_transfer(2, words.table)
-    scale = words.table[1:].norm(dim=1).mean() / words.table[1:, :2].norm(dim=1).mean()
-    without = Words(words._ids, words.lengths, scale * words.table * torch.tensor([1.0, 1.0, 0.0]))
-    expected = torch.stack(
-        [
-            torch.cat([s.max(dim=0).values, s.mean(dim=0), s.min(dim=0).values, last])
-            for s, last in literal_states(view, without)
-        ]
-    )
-    view.save(str(tmp_path))
-    for same in (view, BiGRUView.load(str(tmp_path)).eval()):
-        torch.testing.assert_close(same.transfer_vector(words), expected)
-        assert same({"words": words})["views"]["gru"].equal(similarity)
-    with pytest.raises(UserError, match="between 1 and 3, not 4"):
-        view.read_for_transfer(4, words.table)
 
 
 def test_a_gentle_start_is_not_upset_by_a_word() -> None:
