@@ -159,7 +159,7 @@ def main() -> int:
     parser.add_argument("--vectors", required=True)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--models-dir", type=Path, required=True, help="where the trained models go")
-    parser.add_argument("--preset", choices=["small", "base", "paper"], default="small")
+    parser.add_argument("--preset", choices=["small", "base", "features", "paper"], default="small")
     parser.add_argument("--hidden-size", type=int, help="that of the preset unless given")
     parser.add_argument("--temperature", type=float, help="where it starts; that of the preset unless given")
     length = parser.add_mutually_exclusive_group(required=True)

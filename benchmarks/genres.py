@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--vectors", help="trained on the corpus if left out")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--models-dir", type=Path, required=True, help="where the trained models go")
-    parser.add_argument("--preset", choices=["small", "base", "paper"], default="base")
+    parser.add_argument("--preset", choices=["small", "base", "features", "paper"], default="base")
     parser.add_argument("--minutes", type=float, help="time of each training run")
     parser.add_argument("--similarity-only", action="store_true", help="leave the transfer tasks for another call")
     parser.add_argument("--seed", type=int, default=0)

@@ -6,7 +6,7 @@ r"""Why the presets are what they are: the `small` preset with one setting chang
 Each line is scored on the two sets that settings are chosen by, STS14 and the validation split of STS-B, with stored
 components. Nothing is done twice: a model in --models-dir is not trained again, and each line has a file of its
 own in `results/recipes/`, so that several processes may share the lines (`--lines`). `results/recipes.md` is written
-from all lines that there are.
+from all lines that there are. Lines compare within one table: give another `--name` after a change of the presets.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def write(folder: Path) -> None:
         "",
         markdown_table(["line", *columns, "min"], rows),
     ]
-    write_results("recipes", {"command": printed_command(), "lines": lines}, text)
+    write_results(folder.name, {"command": printed_command(), "lines": lines}, text)
 
 
 def main() -> None:
@@ -182,8 +182,9 @@ def main() -> None:
     parser.add_argument("--linear-first", type=int, help="batches of the head start; that of the preset if left out")
     parser.add_argument("--lines", nargs="+", choices=list(LINES), default=list(LINES), help="all unless given")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--name", default="recipes", help="name of the output files")
     options = parser.parse_args()
-    folder = RESULTS / "recipes"
+    folder = RESULTS / options.name
     folder.mkdir(parents=True, exist_ok=True)
     for name in options.lines:
         file = folder / f"{name}.json"

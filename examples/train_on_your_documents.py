@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("corpus", nargs="*", default=[BOOKS], help="your documents (default: the bundled books)")
     parser.add_argument("--output", type=Path, default=Path("books-model"), help="folder of the model")
     parser.add_argument("--vectors", help="word vectors; left out, they are trained on the corpus")
-    parser.add_argument("--preset", default="small", help="small, base or paper")
+    parser.add_argument("--preset", default="small", help="small, base, features or paper")
     parser.add_argument("--minutes", type=float, default=2.0, help="time for training (default: %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier model")
     parser.add_argument("--query", action="append", help="what to look for; may be given several times")

@@ -98,7 +98,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     )
     command.add_argument("--output", required=True, metavar="DIR", help="folder of the model")
     command.add_argument("--vectors", metavar="FILE", help="word vectors; left out, they are trained on the corpus")
-    command.add_argument("--preset", choices=["small", "base", "paper"], default="small")
+    command.add_argument("--preset", choices=["small", "base", "features", "paper"], default="small")
     command.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     command.add_argument("--overwrite", action="store_true", help="replace the output folder")
     command.add_argument("--seed", type=int, default=0)

@@ -129,6 +129,10 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
 PRESETS = {
     "small": Settings(hidden_size=256, **_BEYOND_THE_PAPER),
     "base": Settings(hidden_size=512, **(_BEYOND_THE_PAPER | {"spelling_codes": 400})),
+    "features": Settings(
+        hidden_size=512,
+        **(_BEYOND_THE_PAPER | {"spelling_codes": 0, "whiten_words": False, "linear_first": 0}),
+    ),
     "paper": Settings(),
 }
 

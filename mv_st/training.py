@@ -91,7 +91,8 @@ def train(
         corpus: Files, a folder or a dataset, see `load_corpus`.
         output: Folder of the model.
         vectors: Word vectors or their file, see `load_vectors`. Left out, they are trained on the corpus.
-        preset: `"small"` (d = 256), `"base"` (d = 512) or `"paper"` (d = 1024, everything as in the paper).
+        preset: `"small"` (d = 256), `"base"` (d = 512), `"features"` (d = 512, for a classifier on the transfer
+            representation) or `"paper"` (d = 1024, everything as in the paper).
         max_steps: Stop after this many batches.
         epochs: Passes over the corpus; 1 unless another limit is given.
         minutes: Stop after this time of training; preparation, with the head start of the linear view, comes before.

@@ -14,6 +14,7 @@ def test_sizes_of_the_presets() -> None:
     assert {name: settings.hidden_size for name, settings in PRESETS.items()} == {
         "small": 256,
         "base": 512,
+        "features": 512,
         "paper": 1024,
     }
 
@@ -108,7 +109,7 @@ def test_mistakes(changes: dict[str, Any], message: str) -> None:
 
 
 def test_no_such_preset() -> None:
-    with pytest.raises(UserError, match="no preset 'large'; choose one of small, base, paper"):
+    with pytest.raises(UserError, match="no preset 'large'; choose one of small, base, features, paper"):
         settings_for("large")
 
 
