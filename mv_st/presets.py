@@ -1,4 +1,4 @@
-"""The settings of a training run, and the three presets."""
+"""The settings of a training run, and the presets."""
 
 from __future__ import annotations
 
@@ -129,6 +129,7 @@ _BEYOND_THE_PAPER: dict[str, Any] = {
 PRESETS = {
     "small": Settings(hidden_size=256, **_BEYOND_THE_PAPER),
     "base": Settings(hidden_size=512, **(_BEYOND_THE_PAPER | {"spelling_codes": 400})),
+    # What tells sentences apart is noise to a classifier, which learns its own scales.
     "features": Settings(
         hidden_size=512,
         **(_BEYOND_THE_PAPER | {"spelling_codes": 0, "whiten_words": False, "linear_first": 0}),
