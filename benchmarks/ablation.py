@@ -25,6 +25,7 @@ from mv_st.evaluation import EvaluationResults, evaluate
 from mv_st.evaluation.ensembles import ensemble_of_views
 from mv_st.evaluation.paper_ablation import ROWS, RUNS, AblationRow, Measured, ablation_table
 from mv_st.files import whole_file
+from mv_st.presets import PRESETS
 
 
 class Ablation:
@@ -159,7 +160,7 @@ def main() -> int:
     parser.add_argument("--vectors", required=True)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--models-dir", type=Path, required=True, help="where the trained models go")
-    parser.add_argument("--preset", choices=["small", "base", "features", "paper"], default="small")
+    parser.add_argument("--preset", choices=list(PRESETS), default="small")
     parser.add_argument("--hidden-size", type=int, help="that of the preset unless given")
     parser.add_argument("--temperature", type=float, help="where it starts; that of the preset unless given")
     length = parser.add_mutually_exclusive_group(required=True)

@@ -25,6 +25,7 @@ from reporting import RESULTS, printed_command, write_results
 import mv_st
 from mv_st.evaluation import GROUPS, EvaluationResults, evaluate
 from mv_st.evaluation.tables import markdown_table, transfer_value
+from mv_st.presets import PRESETS
 
 STS = ["sts12", "sts13", "sts14", "stsb", "sickr"]
 STS_COLUMNS = ["model", "vectors of", "STS12", "STS13", "STS14", "STS-B", "SICK-R", "STS-B val.", "mean"]
@@ -131,10 +132,13 @@ def write() -> None:
 def in_words(record: dict[str, Any]) -> str:
     """What a training run was."""
     settings = record["settings"]
+    before = (
+        "the head start of the linear view and all other preparation" if settings["linear_first"] else "preparation"
+    )
     return (
         f"preset {record['preset']}, d = {settings['hidden_size']}, {record['sentences_seen']:,} of "
-        f"{record['corpus']['sentences']:,} sentences seen in {record['seconds']['training'] / 60:.0f} min after the "
-        f"head start of the linear view ({record['seconds']['preparation'] / 60:.0f} min with all preparation), on "
+        f"{record['corpus']['sentences']:,} sentences seen in {record['seconds']['training'] / 60:.0f} min after "
+        f"{before} ({record['seconds']['preparation'] / 60:.1f} min), on "
         f"{record['threads']} thread(s), vectors {record['vectors']['source'] or 'trained on the corpus'}, "
         f"seed {record['seed']}"
     )
@@ -146,7 +150,7 @@ def main() -> None:
     parser.add_argument("--vectors", help="trained on the corpus if left out")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--models-dir", type=Path, required=True, help="where the trained models go")
-    parser.add_argument("--preset", choices=["small", "base", "features", "paper"], default="base")
+    parser.add_argument("--preset", choices=list(PRESETS), default="base")
     parser.add_argument("--minutes", type=float, help="time of each training run")
     parser.add_argument("--similarity-only", action="store_true", help="leave the transfer tasks for another call")
     parser.add_argument("--seed", type=int, default=0)
