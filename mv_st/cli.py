@@ -160,6 +160,11 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     method.add_argument("--whitening", type=float, metavar="P", help="0 (none) to 0.5 (equal variance)")
     method.add_argument("--learning-rate", type=_positive_float)
     method.add_argument("--clip-norm", type=_positive_float)
+    method.add_argument(
+        "--precision",
+        choices=["float32", "bfloat16", "auto"],
+        help="of the products in the GRU; auto: bfloat16 where the processor is faster at it",
+    )
     method.add_argument("--max-train-length", type=_positive_int, metavar="WORDS")
     method.add_argument(
         "--self",

@@ -24,7 +24,8 @@ from .errors import UserError
 from .files import whole_directory
 from .loss import LossCurves, MultiViewLoss
 from .model import build_model
-from .modules import FastTextEmbedding
+from .modules import BiGRUView, FastTextEmbedding
+from .modules.gru_kernel import has_fast_bfloat16
 from .presets import Settings, settings_for
 from .sampler import ContiguousBatchSampler
 from .training_callbacks import CheckpointClock, Interruption, SamplerEpoch, TimeBudget, TrainingProgress
@@ -169,6 +170,7 @@ def train(
         description["vectors"] |= {"words": words.vocab_size - 1, "dimension": words.embedding_dimension}
         record = description | {
             "threads": torch.get_num_threads(),
+            "products": "bfloat16" if _in_bfloat16(chosen) else "float32",
             **prepared_with,
             "steps": steps,
             "sentences_seen": steps * chosen.batch_size * state.num_processes,
@@ -244,8 +246,10 @@ def _run_trainer(
         return saved.log_history, saved.global_step
     inference_length = model.max_seq_length
     model.max_seq_length = settings.max_train_length
+    _train_in_bfloat16(model, _in_bfloat16(settings))
     with _quiet_truncation(), interruption:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    _train_in_bfloat16(model, False)
     model.max_seq_length = inference_length
     if interruption.happened:
         PartialState().wait_for_everyone()  # a launcher ends all processes as soon as one of them has failed
@@ -423,6 +427,19 @@ def _describe_vectors(vectors: WordVectors | str | Path | None, max_vocab: int |
     if not path.is_file():
         raise UserError(f"{path}: {'a folder, not a file of word vectors' if path.is_dir() else 'no such file'}")
     return {"source": path.name, "bytes": path.stat().st_size, "max_vocab": max_vocab}
+
+
+def _in_bfloat16(settings: Settings) -> bool:
+    """Whether products in the GRU are computed in bfloat16 on this machine."""
+    if settings.precision == "auto":
+        return _no_gpu() and has_fast_bfloat16()
+    return settings.precision == "bfloat16"
+
+
+def _train_in_bfloat16(model: SentenceTransformer, wanted: bool) -> None:
+    for module in model:
+        if isinstance(module, BiGRUView):
+            module.train_in_bfloat16 = wanted
 
 
 def _no_gpu() -> bool:

@@ -42,6 +42,7 @@ def test_paper_is_the_paper() -> None:
         "power_iterations": 10,
         "learning_rate": 5e-4,
         "clip_norm": 5.0,
+        "precision": "float32",
         "max_train_length": 40,
         "max_seq_length": 512,
     }
@@ -92,6 +93,7 @@ def test_blocks_that_are_given_are_kept() -> None:
         ({"agreement": "none"}, "agreement must be cross, all or within, not 'none'"),
         ({"train_on": "first"}, "train_on must be last or mean, not 'first'"),
         ({"weighting": "tfidf"}, "weighting must be none, fixed or learned, not 'tfidf'"),
+        ({"precision": "float16"}, "precision must be float32, bfloat16 or auto, not 'float16'"),
         ({"hidden_size": 0}, "hidden_size must be at least 1, not 0"),
         ({"batch_size": 1}, "batch_size must be at least 2, not 1"),
         ({"window": -1}, "window must be at least 0, not -1"),

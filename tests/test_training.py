@@ -163,6 +163,27 @@ def test_same_seed_same_weights(tmp_path: Path) -> None:
     assert not torch.equal(first["2.linear.weight"], run("other", 2)["2.linear.weight"])
 
 
+@pytest.mark.parametrize("fast", [False, True])
+def test_products_in_bfloat16_where_the_processor_is_fast_at_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    monkeypatch.setattr("mv_st.training.has_fast_bfloat16", lambda: fast)
+
+    def run(precision: str) -> SentenceTransformer:
+        return train(
+            toy_corpus(), tmp_path / precision, vectors=toy_vectors(), max_steps=5, precision=precision, **TINY
+        )
+
+    exact, rounded, chosen = weights(run("float32")), weights(run("bfloat16")), run("auto")
+    assert_same_weights(weights(chosen), rounded if fast else exact)
+    assert not torch.equal(rounded["1.gru.weight_hh_l0"], exact["1.gru.weight_hh_l0"])
+    for name, tensor in exact.items():
+        torch.testing.assert_close(rounded[name], tensor, atol=0.02, rtol=0.02, msg=name)
+    record = json.loads((tmp_path / "auto" / "training.json").read_text(encoding="utf-8"))
+    assert record["products"] == ("bfloat16" if fast else "float32")
+    assert not chosen[1].train_in_bfloat16, "what belongs to the run is taken back"
+
+
 def test_without_vectors_they_are_trained_on_the_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = train(toy_corpus(), tmp_path / "model", max_steps=2, **TINY)
     record = json.loads((tmp_path / "model" / "training.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
@@ -65,6 +66,8 @@ class BiGRUView(View):
         self.embedding_dimension = embedding_dimension
         self.hidden_size = hidden_size
         self.train_on = train_on
+        # Of a training run, not of the model: whether its products are computed in bfloat16.
+        self.train_in_bfloat16 = False
         self.gru = nn.GRU(embedding_dimension, hidden_size, bidirectional=True)
         self.reset_parameters()
 
@@ -113,7 +116,8 @@ class BiGRUView(View):
 
     def training_vector(self, words: Words) -> Tensor:
         """Last or mean state."""
-        return self._pooled(words, self.train_on)
+        with torch.autocast("cpu", torch.bfloat16) if self.train_in_bfloat16 else nullcontext():
+            return self._pooled(words, self.train_on)
 
     def similarity_vector(self, words: Words) -> Tensor:
         """Mean state."""

@@ -93,8 +93,12 @@ def forward_direction(
     mean: Tensor | None,
     last: Tensor,
     keep_tape: bool,
+    products: torch.dtype,
 ) -> Tape:
-    """Run one direction and write its half of the columns of `states`, `mean` (where wanted) and `last`."""
+    """Run one direction and write its half of the columns of `states`, `mean` (where wanted) and `last`.
+
+    Products with recurrent weights are computed in `products`, all else in the type of `tokens`.
+    """
     weight_ih, weight_hh, bias_ih, bias_hh = weights
     d = weight_hh.shape[1]
     columns = slice(direction * d, (direction + 1) * d)
@@ -105,9 +109,9 @@ def forward_direction(
     # computes sigmoid three times as fast as tanh.
     input_weight = torch.cat([2 * weight_ih[2 * d :], weight_ih[: 2 * d]]).t()
     bias = torch.cat([2 * bias_ih[2 * d :], bias_ih[: 2 * d] + bias_hh[: 2 * d], bias_hh[2 * d :]])
-    recurrent_weight = weight_hh.t()
+    recurrent_weight = weight_hh.t().to(products)
     if len(rows) > 2 * CHUNK_WORDS:  # faster products of small batches, once there are enough to pay for the copy
-        recurrent_weight = empty_on_huge_pages(d, 3 * d, dtype=weight_hh.dtype).copy_(recurrent_weight)
+        recurrent_weight = empty_on_huge_pages(d, 3 * d, dtype=products).copy_(recurrent_weight)
     minus_one = tokens.new_tensor(-1.0)
     if index is not None:
         projected = empty_on_huge_pages(len(tokens), 4 * d, dtype=tokens.dtype).copy_(bias)  # (distinct words, 4d)
@@ -142,7 +146,7 @@ def forward_direction(
             if len(state):
                 final[running : len(state)] = state[running:]
                 state = state[:running]
-                from_state.addmm_(state, recurrent_weight)
+                _add_product(from_state, state, recurrent_weight)
             rz.sigmoid_()
             n.addcmul_(r, hn, value=2).sigmoid_()
             torch.add(minus_one, n, alpha=2, out=n)
@@ -174,6 +178,7 @@ def backward_direction(
     grad_mean: Tensor | None,
     grad_last: Tensor | None,
     needs_token_grad: bool,
+    products: torch.dtype,
 ) -> tuple[Tensor | None, tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Gradients of one direction with respect to `tokens` (None if not needed) and its four parameters."""
     weight_ih, weight_hh = weights[:2]
@@ -189,6 +194,7 @@ def backward_direction(
         torch.index_select(grad_last[:, columns], 0, schedule.order, out=grad_state)
     if grad_mean is not None:
         grad_total = grad_mean[:, columns].index_select(0, schedule.order).div_(schedule.lengths.unsqueeze(1))
+    recurrent_weight = weight_hh.to(products)
     grad_weight_hh = torch.zeros_like(weight_hh)
     grad_input_weight = torch.zeros_like(weight_ih)  # rows in the order n, r, z
     grad_bias = tokens.new_zeros(4 * d)  # n, r, z, hn
@@ -229,10 +235,10 @@ def backward_direction(
             _sigmoid_backward(grad_rz, rz, grad_input=grad_rz)
             torch.mul(grad_n, r, out=grad_hn)
             if k > 0:
-                grad.mul_(z).addmm_(grad_from_state, weight_hh)
+                _add_product(grad.mul_(z), grad_from_state, recurrent_weight)
 
         recurrent = slice(sentences if first_step == 0 else 0, None)  # the first state is zero
-        grad_weight_hh.addmm_(grad_gates[recurrent, d:].t(), previous[recurrent])
+        _add_product(grad_weight_hh, grad_gates[recurrent, d:].t(), previous[recurrent].to(products))
         if grad_projected is not None and index is not None:
             grad_projected.index_add_(0, index[rows[start:end]], grad_gates)
             continue
@@ -249,6 +255,14 @@ def backward_direction(
     grad_weight_ih = torch.cat([grad_input_weight[d:], grad_input_weight[:d]])
     grad_bias_ih = torch.cat([grad_bias[d : 3 * d], grad_bias[:d]])
     return grad_tokens, (grad_weight_ih, grad_weight_hh, grad_bias_ih, grad_bias[d:])
+
+
+def _add_product(target: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add `left @ right` to `target`, computed in the type of `right`."""
+    if left.dtype == right.dtype:
+        target.addmm_(left, right)
+    else:
+        target.add_(torch.mm(left.to(right.dtype), right))
 
 
 def _through_input(grad_gates: Tensor, weight_ih: Tensor) -> Tensor:

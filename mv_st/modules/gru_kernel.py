@@ -7,6 +7,8 @@ Where the time goes, and what is done about it:
 - A caller that names the row of each word (`index`) has every *distinct* word projected once, not every word.
 - Each direction runs on a thread of its own with half of torch's threads. On two cores this parallelises the
   element-wise maths as well, and the threads meet once per pass instead of once per operation.
+- Under `torch.autocast("cpu", torch.bfloat16)` the products with recurrent weights, most of the work, are computed in
+  16 bits, which takes recent processors half the time (`has_fast_bfloat16`). States and all else keep their 32 bits.
 - The backward pass is written by hand: only the gradient of the state goes back step by step; the weight gradients
   are large matrix products over many time steps at once.
 
@@ -33,6 +35,13 @@ from .words import mean_per_sentence
 Pool = Literal["last", "mean"]
 
 _Result = TypeVar("_Result")
+
+
+def has_fast_bfloat16() -> bool:
+    """Whether this processor is known to multiply numbers of 16 bits (bfloat16) faster than those of 32."""
+    # Older releases of torch do not tell.
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def reference_bidirectional_gru(
@@ -155,7 +164,9 @@ def _run(
     compute_dtype = torch.float32 if dtype.itemsize < 4 else dtype
     inputs = [tensor.to(compute_dtype) for tensor in (tokens, *weights)]
     keep_tape = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
-    first, last = _BidirectionalGRU.apply(index, lengths, pool, keep_tape, *inputs)
+    wants_bfloat16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    products = torch.bfloat16 if wants_bfloat16 and compute_dtype == torch.float32 else compute_dtype
+    first, last = _BidirectionalGRU.apply(index, lengths, pool, keep_tape, products, *inputs)
     return (None if first is None else first.to(dtype)), last.to(dtype)
 
 
@@ -169,6 +180,7 @@ class _BidirectionalGRU(torch.autograd.Function):
         lengths: Tensor,
         pool: Pool | None,
         keep_tape: bool,
+        products: torch.dtype,
         tokens: Tensor,
         *weights: Tensor,
     ) -> tuple[Tensor | None, Tensor]:
@@ -182,11 +194,13 @@ class _BidirectionalGRU(torch.autograd.Function):
 
         def run(direction: int) -> Tape:
             own_weights = weights[4 * direction : 4 * direction + 4]
-            return forward_direction(direction, schedule, tokens, index, own_weights, states, mean, last, keep_tape)
+            return forward_direction(
+                direction, schedule, tokens, index, own_weights, states, mean, last, keep_tape, products
+            )
 
         tapes = _both_directions(run)
         if keep_tape:
-            ctx.schedule, ctx.pool = schedule, pool
+            ctx.schedule, ctx.pool, ctx.products = schedule, pool, products
             ctx.save_for_backward(tokens, index, *weights, *tapes[0], *tapes[1])
         return (mean if pool == "mean" else states), last
 
@@ -208,14 +222,15 @@ class _BidirectionalGRU(torch.autograd.Function):
                 grad_states,
                 grad_mean,
                 grad_last,
-                ctx.needs_input_grad[4],
+                ctx.needs_input_grad[5],
+                ctx.products,
             )
 
         (tokens_forward, forward), (tokens_backward, backward) = _both_directions(run)
         grad_tokens = None
         if tokens_forward is not None and tokens_backward is not None:
             grad_tokens = tokens_forward.add_(tokens_backward)
-        return None, None, None, None, grad_tokens, *forward, *backward
+        return None, None, None, None, None, grad_tokens, *forward, *backward
 
 
 @contextlib.contextmanager

@@ -190,8 +190,9 @@ def test_gradcheck(with_index: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
 
     def function(tokens: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        states, last = gru_kernel._BidirectionalGRU.apply(index, lengths, None, True, tokens, *weights)
-        mean, _ = gru_kernel._BidirectionalGRU.apply(index, lengths, "mean", True, tokens, *weights)
+        apply = gru_kernel._BidirectionalGRU.apply
+        states, last = apply(index, lengths, None, True, torch.float64, tokens, *weights)
+        mean, _ = apply(index, lengths, "mean", True, torch.float64, tokens, *weights)
         return states, last, mean
 
     assert torch.autograd.gradcheck(function, (tokens, *gru.parameters()), fast_mode=True)
@@ -251,13 +252,54 @@ def test_half_precision_is_computed_in_single_precision(dtype: torch.dtype) -> N
     assert gru.weight_hh_l0.grad.isfinite().all()
 
 
+def distance(actual: Tensor, expected: Tensor) -> float:
+    return ((actual - expected).norm() / expected.norm()).item()
+
+
 @with_1_2_and_4_threads
-def test_autocast_does_not_change_the_result() -> None:
+@pytest.mark.usefixtures("_chunks")
+def test_autocast_computes_recurrent_products_in_16_bits() -> None:
     case = make_case(LENGTHS["mixed"], torch.float32)
-    expected = gradients(bidirectional_gru, case, "last")
+    exact = [*bidirectional_gru(*case), *gradients(bidirectional_gru, case, "states and last")]
     with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = [*bidirectional_gru(*case), *gradients(bidirectional_gru, case, "states and last")]
+    for actual, expected in zip(rounded, exact, strict=True):
+        assert actual.dtype == torch.float32
+        # A bfloat16 is exact to 1 in 256 or better.
+        assert 1e-6 < distance(actual, expected) < 0.02
+
+
+@pytest.mark.usefixtures("_chunks")
+def test_16_bits_are_exact_where_they_suffice() -> None:
+    """Recurrent weights that are powers of two, and states that are 0 or 1: nothing is rounded but what is exact."""
+    tokens, lengths, gru = make_case(LENGTHS["mixed"], torch.float32)
+    with torch.no_grad():
+        for suffix in ("", "_reverse"):
+            weight = getattr(gru, "weight_hh_l0" + suffix)
+            weight.copy_(torch.eye(HIDDEN).repeat(3, 1) * 2)
+            getattr(gru, "bias_ih_l0" + suffix)[HIDDEN : 2 * HIDDEN] = -100  # the update gate is shut: h = n
+            getattr(gru, "bias_ih_l0" + suffix)[2 * HIDDEN :] = 100  # n = 1
+    exact = bidirectional_gru(tokens, lengths, gru)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = bidirectional_gru(tokens, lengths, gru)
+    assert all(map(torch.equal, rounded, exact))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_autocast_to_another_type_or_of_doubles_changes_nothing(dtype: torch.dtype) -> None:
+    case = make_case(LENGTHS["mixed"], torch.float64 if dtype == torch.float64 else torch.float32)
+    expected = gradients(bidirectional_gru, case, "last")
+    with torch.autocast("cpu", dtype=torch.bfloat16 if dtype == torch.float64 else dtype):
         actual = gradients(bidirectional_gru, case, "last")
     assert all(map(torch.equal, actual, expected))
+
+
+def test_has_fast_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capabilities, expected in [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({"avx2": True}, False)]:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found, raising=False)
+        assert gru_kernel.has_fast_bfloat16() is expected
+    monkeypatch.delattr(torch.cpu, "get_capabilities")  # older releases do not tell
+    assert gru_kernel.has_fast_bfloat16() is False
 
 
 @with_1_2_and_4_threads
