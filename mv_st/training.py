@@ -150,7 +150,7 @@ def train(
         model = SentenceTransformer(str(run.untrained))
     prepared = time.monotonic()
 
-    history, steps = _run_trainer(
+    history, steps, seconds = _run_trainer(
         model,
         sentences,
         chosen,
@@ -162,7 +162,6 @@ def train(
         gather_across_devices,
         run.last_checkpoint() if resume else None,
     )
-    trained = time.monotonic()
     if state.is_main_process:
         sample = _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed)
         fit_components(model, sample, chosen.n_components, whitening=chosen.whitening, show_progress=True)
@@ -174,7 +173,7 @@ def train(
             **prepared_with,
             "steps": steps,
             "sentences_seen": steps * chosen.batch_size * state.num_processes,
-            "seconds": {"preparation": round(prepared - started, 1), "training": round(trained - prepared, 1)},
+            "seconds": {"preparation": round(prepared - started, 1), "training": round(seconds, 1)},
             "components_fitted_on": len(sample),
             "versions": versions(),
             "history": history,
@@ -198,8 +197,8 @@ def _run_trainer(
     minutes_between_checkpoints: float,
     gather_across_devices: bool,
     checkpoint: Path | None,
-) -> tuple[list[dict[str, float]], int]:
-    """Train a model in place; the log and the number of steps."""
+) -> tuple[list[dict[str, float]], int, float]:
+    """Train a model in place; the log, the number of steps and the seconds that all of them took."""
     loss = MultiViewLoss(
         model,
         window=settings.window,
@@ -218,7 +217,7 @@ def _run_trainer(
         eval_strategy="no" if evaluator is None else "steps",
         eval_steps=STEPS_BETWEEN_EVALUATIONS,
     )
-    budget = None if limits["minutes"] is None else TimeBudget(limits["minutes"])
+    budget = TimeBudget(limits["minutes"])
     interruption = Interruption()
     trainer = MultiViewTrainer(
         model=model,
@@ -229,32 +228,33 @@ def _run_trainer(
         callbacks=[
             LossCurves(loss),
             SamplerEpoch(),
-            TrainingProgress(settings.batch_size * PartialState().num_processes, budget),
+            TrainingProgress(
+                settings.batch_size * PartialState().num_processes, None if budget.minutes is None else budget
+            ),
             CheckpointClock(minutes_between_checkpoints),
             interruption,
-            *([budget] if budget is not None else []),
+            budget,
         ],
     )
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
     saved = None if checkpoint is None else checkpoint_state(checkpoint)
-    if saved is not None and (
-        saved.global_step >= saved.max_steps or (budget is not None and budget.used_until(saved) >= budget.minutes)
-    ):
+    if saved is not None and (saved.global_step >= saved.max_steps or budget.is_used_up(budget.used_until(saved))):
         # Interrupted after the last step: the trainer would add one more.
         trainer._load_from_checkpoint(str(checkpoint))
-        return saved.log_history, saved.global_step
+        return saved.log_history, saved.global_step, 60 * budget.used_until(saved)
     inference_length = model.max_seq_length
     model.max_seq_length = settings.max_train_length
     _train_in_bfloat16(model, _in_bfloat16(settings))
     with _quiet_truncation(), interruption:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    seconds = 60 * budget.used
     _train_in_bfloat16(model, False)
     model.max_seq_length = inference_length
     if interruption.happened:
         PartialState().wait_for_everyone()  # a launcher ends all processes as soon as one of them has failed
         raise Interrupted(f"interrupted after {trainer.state.global_step} steps; go on with resume (--resume)")
-    return trainer.state.log_history, trainer.state.global_step
+    return trainer.state.log_history, trainer.state.global_step, seconds
 
 
 def training_arguments(output_dir: str, settings: Settings, **changes: Any) -> SentenceTransformerTrainingArguments:

@@ -123,13 +123,13 @@ class CheckpointClock(TrainerCallback):
 
 
 class TimeBudget(TrainerCallback, ExportableState):
-    """Ends training after some minutes. A resumed run goes on with the minutes that were left.
+    """Ends training after some minutes, of which a resumed run has what was left. It knows how long training took.
 
     Args:
-        minutes: The budget.
+        minutes: The budget; None for no end.
     """
 
-    def __init__(self, minutes: float) -> None:
+    def __init__(self, minutes: float | None) -> None:
         self.minutes = minutes
         self.used_before = 0.0
         self._start = time.monotonic()
@@ -153,19 +153,24 @@ class TimeBudget(TrainerCallback, ExportableState):
     @classmethod
     def used_until(cls, state: TrainerState) -> float:
         """Minutes used when a checkpoint was written, from the trainer's state in it."""
-        saved: Any = state.stateful_callbacks
-        return saved[cls.__name__]["attributes"]["used_before"]
+        saved: Any = state.stateful_callbacks or {}
+        own = saved.get(cls.__name__)  # version 0.1 kept the time of runs with a budget only
+        return 0.0 if own is None else own["attributes"]["used_before"]
+
+    def is_used_up(self, minutes: float) -> bool:
+        """Whether no more than these minutes were to be used."""
+        return self.minutes is not None and minutes >= self.minutes
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Save and stop when the time is up."""
-        if any_process(self.used >= self.minutes):
+        if self.minutes is not None and any_process(self.is_used_up(self.used)):
             control.should_save = True
             control.should_training_stop = True
 
     def __str__(self) -> str:
-        return f"{self.used:.1f} of {self.minutes:g} minutes"
+        return f"{self.used:.1f} minutes" if self.minutes is None else f"{self.used:.1f} of {self.minutes:g} minutes"
 
 
 class Interruption(TrainerCallback):

@@ -82,6 +82,17 @@ def test_a_time_budget_saves_and_stops(clock: Clock) -> None:
     assert control.should_save
 
 
+def test_without_a_budget_the_time_is_kept(clock: Clock) -> None:
+    watch = TimeBudget(minutes=None)
+    begin(watch)
+    clock.now += 60 * 1e6
+    control = end_of_step(watch)
+    assert not control.should_training_stop
+    state = TrainerState(global_step=7, max_steps=100, stateful_callbacks={"TimeBudget": watch.state()})
+    assert TimeBudget.used_until(state) == pytest.approx(1e6)
+    assert TimeBudget.used_until(TrainerState(global_step=7, max_steps=100)) == 0, "of an earlier version"
+
+
 def test_a_time_budget_goes_on_with_what_was_left(clock: Clock) -> None:
     budget = TimeBudget(minutes=10)
     begin(budget)
