@@ -43,7 +43,8 @@ WAYS: dict[str, dict[str, Any]] = {
 def name_of(corpus: str, options: argparse.Namespace) -> str:
     """Of a run, from its corpus."""
     genre = Path(corpus).name.split(".")[0]
-    return f"{options.preset}-{genre}" + ("" if options.vectors else "-raw")
+    steps = "" if options.max_steps is None else f"-{options.max_steps}"
+    return f"{options.preset}-{genre}{steps}" + ("" if options.vectors else "-raw")
 
 
 def train(corpus: str, folder: Path, options: argparse.Namespace) -> None:
@@ -56,6 +57,7 @@ def train(corpus: str, folder: Path, options: argparse.Namespace) -> None:
             vectors=options.vectors,
             preset=options.preset,
             minutes=options.minutes,
+            max_steps=options.max_steps,
             seed=options.seed,
             eval_data=options.data_dir,
             resume=folder.with_name(f"{folder.name}.run").exists(),
@@ -152,6 +154,7 @@ def main() -> None:
     parser.add_argument("--models-dir", type=Path, required=True, help="where the trained models go")
     parser.add_argument("--preset", choices=list(PRESETS), default="base")
     parser.add_argument("--minutes", type=float, help="time of each training run")
+    parser.add_argument("--max-steps", type=int, help="batches of each training run")
     parser.add_argument("--similarity-only", action="store_true", help="leave the transfer tasks for another call")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
