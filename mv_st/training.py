@@ -145,10 +145,12 @@ def train(
                 prepared_with = run.reopen(description)
             else:
                 untrained, head_start = _build(sentences, vectors, chosen, seed, max_vocab, minutes)
-                prepared_with = {"linear_first_steps": head_start}
+                prepared_with = {
+                    "linear_first_steps": head_start,
+                    "seconds": {"preparation": round(time.monotonic() - started, 1)},
+                }
                 run.begin(untrained, description, prepared_with)
         model = SentenceTransformer(str(run.untrained))
-    prepared = time.monotonic()
 
     history, steps, seconds = _run_trainer(
         model,
@@ -171,9 +173,9 @@ def train(
             "threads": torch.get_num_threads(),
             "products": "bfloat16" if _in_bfloat16(chosen) else "float32",
             **prepared_with,
+            "seconds": prepared_with.get("seconds", {}) | {"training": round(seconds, 1)},
             "steps": steps,
             "sentences_seen": steps * chosen.batch_size * state.num_processes,
-            "seconds": {"preparation": round(prepared - started, 1), "training": round(seconds, 1)},
             "components_fitted_on": len(sample),
             "versions": versions(),
             "history": history,

@@ -343,6 +343,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(
     state = checkpoint_state(checkpoint)
     assert state is not None
     seconds_before = 60 * TimeBudget.used_until(state)
+    prepared = json.loads((tmp_path / "model.run" / "run.json").read_text())["prepared"]
     assert not (tmp_path / "model").exists()
 
     with safe_open(checkpoint / "model.safetensors", "pt") as file:
@@ -368,6 +369,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(
     assert not (tmp_path / "model.run").exists()
     record = json.loads((tmp_path / "model" / "training.json").read_text())
     assert 0 < seconds_before < record["seconds"]["training"], "the time before the interruption counts"
+    assert record["seconds"]["preparation"] == prepared["seconds"]["preparation"]
     assert [entry["step"] for entry in record["history"] if "loss" in entry] == list(range(20, STEPS + 1, 20))
 
 
