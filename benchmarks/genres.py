@@ -4,10 +4,10 @@ r"""One model for each genre of text, with the whole evaluation: what to expect 
         --models-dir runs --preset base --minutes 60
     python benchmarks/genres.py books.txt.xz --data-dir eval --models-dir runs --preset small --minutes 60
 
-Without --vectors, word vectors are trained on the corpus itself (fastText), which is all that a language without
-published vectors needs. Nothing is done twice: a model in --models-dir is not trained again, and an interrupted
-training goes on. Each model has a folder in `results/genres/` with its configuration, its curve and its scores;
-`results/genres.md` is written from all that are there.
+With --together there is one model of all of them. Without --vectors, word vectors are trained on the corpus itself
+(fastText), which is all that a language without published vectors needs. Nothing is done twice: a model in --models-dir
+is not trained again, and an interrupted training goes on. Each model has a folder in `results/genres/` with its
+configuration, its curve and its scores; `results/genres.md` is written from all that are there.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def name_of(corpus: str, options: argparse.Namespace) -> str:
-    """Of a run, from its corpus."""
-    genre = Path(corpus).name.split(".")[0]
+def name_of(corpora: list[str], options: argparse.Namespace) -> str:
+    """Of a run, from its corpora."""
+    genre = "+".join(Path(corpus).name.split(".")[0] for corpus in corpora)
     steps = "" if options.max_steps is None else f"-{options.max_steps}"
     return f"{options.preset}-{genre}{steps}" + ("" if options.vectors else "-raw")
 
 
-def train(corpus: str, folder: Path, options: argparse.Namespace) -> None:
+def train(corpora: list[str], folder: Path, options: argparse.Namespace) -> None:
     """Train a model, unless it is there."""
     if not folder.exists():
         print(f"training {folder.name}", file=sys.stderr)
         mv_st.train(
-            corpus,
+            corpora,
             folder,
             vectors=options.vectors,
             preset=options.preset,
@@ -155,12 +155,14 @@ def main() -> None:
     parser.add_argument("--preset", choices=list(PRESETS), default="base")
     parser.add_argument("--minutes", type=float, help="time of each training run")
     parser.add_argument("--max-steps", type=int, help="batches of each training run")
+    parser.add_argument("--together", action="store_true", help="train one model on all corpora")
     parser.add_argument("--similarity-only", action="store_true", help="leave the transfer tasks for another call")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    folders = {options.models_dir / name_of(corpus, options): corpus for corpus in options.corpora}
-    for folder, corpus in folders.items():
-        train(corpus, folder, options)
+    runs = [options.corpora] if options.together and options.corpora else [[corpus] for corpus in options.corpora]
+    folders = {options.models_dir / name_of(corpora, options): corpora for corpora in runs}
+    for folder, corpora in folders.items():
+        train(corpora, folder, options)
         score_similarity(folder, RESULTS / "genres" / folder.name, options)
         write()
     for folder in [] if options.similarity_only else folders:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 BATCH_SIZE = 256
 SENTENCES_PER_COMPONENT = 10
 """How many sentences it takes to trust the variance along one more component."""
-ADAPTATION = 0.25
+ADAPTATION = 0.3
 """Power of the variance by which components are scaled once more for sentences that a model is adapted to."""
+NEARLY_THE_SAME = 0.65
+"""Cosine above which two sentences that a model is adapted to count as one."""
 SMALLEST_VARIANCE = 1e-3
 """Relative to the mean variance: weaker components are noise, and not to be made as loud as the others."""
 
@@ -102,8 +104,9 @@ def adapt_components(
 
     What the sentences of one domain have in common tells them apart from others, not from each other. Along the
     directions in which these sentences vary a lot, vectors are scaled down; the components and scales that the model
-    has stored stay in place below that, so that a few hundred sentences are enough. Similarities change, transfer
-    features do not.
+    has stored stay in place below that, so that a few hundred sentences are enough. Sentences that are nearly the same
+    count as one: a form letter that is there a thousand times, or many captions of one picture, would otherwise look
+    like what all have in common. Similarities change, transfer features do not.
 
     Args:
         model: A model with a PCRemoval module; changed in place.
@@ -133,14 +136,44 @@ def adapt_components(
     vectors_of = view_vectors(model, _sample(sentences, max_sentences, seed), show_progress=show_progress)
     matrices = {}
     for name, vectors in vectors_of.items():
-        own = whitening_matrix(removal.clean(vectors, name), strength).to(vectors.device)
+        own = adaptation_matrix(removal.clean(vectors, name), strength).to(vectors.device)
         stored = removal.whitening_matrix(name)
         matrices[name] = own if stored is None else stored.to(own.dtype) @ own
     removal.store_whitening(removal.whitening or strength, matrices)
     return model
 
 
-def whitening_matrix(vectors: Tensor, power: float, most_components: int | None = None) -> Tensor:
+def adaptation_matrix(vectors: Tensor, strength: float = ADAPTATION) -> Tensor:
+    """The matrix that adapts the cleaned vectors of a view to the sentences that these are, shape (D, D)."""
+    return whitening_matrix(vectors, strength, counts=1 / sentences_alike(vectors))
+
+
+def sentences_alike(vectors: Tensor) -> Tensor:
+    """How many of these sentences are nearly the same as each, with itself.
+
+    Args:
+        vectors: Shape (N, D).
+
+    Returns:
+        Shape (N,).
+
+    Example:
+        >>> sentences_alike(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])).tolist()
+        [2.0, 2.0, 1.0]
+    """
+    from .modules.view import unit_length
+
+    directions = unit_length(vectors)
+    alike = [
+        (directions[start : start + BATCH_SIZE] @ directions.T > NEARLY_THE_SAME).sum(dim=1)
+        for start in range(0, len(directions), BATCH_SIZE)
+    ]
+    return torch.cat(alike).clamp(min=1).to(vectors)  # a zero vector is not even like itself
+
+
+def whitening_matrix(
+    vectors: Tensor, power: float, most_components: int | None = None, counts: Tensor | None = None
+) -> Tensor:
     """The symmetric matrix that scales vectors along their principal components by variance ** -power.
 
     Few sentences say little of the weak components: only the first tenth as many as there are sentences are scaled on
@@ -150,13 +183,17 @@ def whitening_matrix(vectors: Tensor, power: float, most_components: int | None 
         vectors: Shape (N, D).
         power: 0.5 makes the variance equal along all components.
         most_components: Scale at most so many components on their own, however many sentences there are.
+        counts: As how many sentences each counts, shape (N,); as one if left out.
 
     Returns:
         Shape (D, D); its largest eigenvalue is 1.
     """
     vectors = vectors.double()
-    variances, directions = torch.linalg.eigh(vectors.T @ vectors / len(vectors))  # ascending
-    trusted = min(max(len(vectors) // SENTENCES_PER_COMPONENT, 1), most_components or len(variances), len(variances))
+    counts = torch.ones_like(vectors[:, 0]) if counts is None else counts.double()
+    number = counts.sum()
+    variances, directions = torch.linalg.eigh((vectors.T * counts) @ vectors / number)  # ascending
+    trusted = max(round(float(number)) // SENTENCES_PER_COMPONENT, 1)
+    trusted = min(trusted, most_components or len(variances), len(variances))
     smallest = torch.maximum(variances[-trusted], SMALLEST_VARIANCE * variances.mean()).clamp(min=1e-30)
     scales = (variances.clamp(min=smallest) / smallest) ** -power
     return ((directions * scales) @ directions.T).float()
@@ -210,7 +247,7 @@ def encode_adapted(
     views = view_vectors(model, sentences, representation, view=view)
     views = {name: removal.clean(vectors, name, representation) for name, vectors in views.items()}
     if representation == "similarity":
-        views = {name: vectors @ whitening_matrix(vectors, ADAPTATION).to(vectors) for name, vectors in views.items()}
+        views = {name: vectors @ adaptation_matrix(vectors).to(vectors) for name, vectors in views.items()}
     return _combine(views, representation)
 
 

@@ -12,9 +12,11 @@ from sentence_transformers.base.modules import Normalize
 
 from mv_st import adapt_components, build_model, export_static, fit_components
 from mv_st.components import (
+    adaptation_matrix,
     encode_adapted,
     encode_transductive,
     removal_module,
+    sentences_alike,
     top_components,
     view_vectors,
     whitening_matrix,
@@ -270,14 +272,39 @@ class TestAdaptation:
         expected = 0.0
         for name, vectors in view_vectors(model, sentences).items():
             cleaned = removal.clean(vectors, name).double().numpy()
-            variances, directions = np.linalg.eigh(cleaned.T @ cleaned / len(cleaned))
-            # Enough sentences to trust all components, so that only those without any variance are not told apart.
-            scales = np.maximum(variances, 1e-3 * variances.mean()) ** -0.25
+            unit = cleaned / np.linalg.norm(cleaned, axis=1, keepdims=True)
+            counts = [1 / sum(one @ other > 0.65 for other in unit) for one in unit]
+            covariance = sum(count * np.outer(row, row) for count, row in zip(counts, cleaned, strict=True)) / sum(
+                counts
+            )
+            variances, directions = np.linalg.eigh(covariance)
+            # A tenth as many components as there are different sentences are told apart.
+            smallest = max(np.sort(variances)[-max(round(sum(counts)) // 10, 1) :][0], 1e-3 * variances.mean())
+            scales = np.maximum(variances, smallest) ** -0.3
             adapted = cleaned @ directions @ np.diag(scales) @ directions.T
             expected = expected + adapted / np.linalg.norm(adapted, axis=1, keepdims=True)
         np.testing.assert_allclose(encode_adapted(model, sentences), expected, atol=1e-4)
         np.testing.assert_allclose(adapt_components(model, sentences).encode(sentences), expected, atol=1e-4)
-        assert removal.whitening == (whitening or 0.25)
+        assert removal.whitening == (whitening or 0.3)
+
+    def test_sentences_that_are_nearly_the_same_count_as_one(self) -> None:
+        vectors = torch.randn(200, 12, generator=torch.Generator().manual_seed(0))
+        vectors = vectors[sentences_alike(vectors) == 1]
+        with_copies = torch.cat([vectors, vectors[:1].expand(500, -1)])
+        torch.testing.assert_close(adaptation_matrix(with_copies), adaptation_matrix(vectors), atol=1e-5, rtol=0)
+        without_counts = whitening_matrix(with_copies, 0.3)
+        assert not torch.allclose(without_counts, whitening_matrix(vectors, 0.3), atol=0.05)
+
+    def test_few_different_sentences_scale_few_components(self) -> None:
+        directions = torch.eye(6).repeat(50, 1)  # six sentences, fifty times each
+        assert sentences_alike(directions).tolist() == [50.0] * 300
+        scaled = adaptation_matrix(directions * torch.tensor([4.0, 3.0, 2.0, 1.0, 1.0, 1.0]))
+        # One component is trusted, and the others are scaled like it.
+        torch.testing.assert_close(scaled, torch.eye(6), atol=1e-5, rtol=0)
+
+    def test_zero_vectors(self) -> None:
+        assert sentences_alike(torch.zeros(3, 4)).tolist() == [1.0] * 3
+        assert torch.isfinite(adaptation_matrix(torch.zeros(3, 4))).all()
 
     def test_transfer_features_stay(self) -> None:
         model, sentences = fitted_model(0.5)
