@@ -5,9 +5,9 @@ r"""One model for each genre of text, with the whole evaluation: what to expect 
     python benchmarks/genres.py books.txt.xz --data-dir eval --models-dir runs --preset small --minutes 60
 
 With --together there is one model of all of them. Without --vectors, word vectors are trained on the corpus itself
-(fastText), which is all that a language without published vectors needs. Nothing is done twice: a model in --models-dir
-is not trained again, and an interrupted training goes on. Each model has a folder in `results/genres/` with its
-configuration, its curve and its scores; `results/genres.md` is written from all that are there.
+(fastText), which is all that a language without published vectors needs. Nothing is done twice: a model in
+--models-dir is not trained again, and an interrupted training goes on. Each model has a folder in `results/genres/`
+with its configuration, its curve and its scores; `results/genres.md` is written from all that are there.
 """
 
 from __future__ import annotations
