@@ -96,7 +96,7 @@ def adapt_components(
     sentences: Sequence[str],
     *,
     strength: float = ADAPTATION,
-    max_sentences: int = 20_000,
+    max_sentences: int = 10_000,
     seed: int = 0,
     show_progress: bool = False,
 ) -> SentenceTransformer:
@@ -112,7 +112,7 @@ def adapt_components(
         model: A model with a PCRemoval module; changed in place.
         sentences: Sentences of the domain.
         strength: Power of the variance to scale by, 0 (no change) to 0.5 (equal variance).
-        max_sentences: Use a random sample of this size if there are more.
+        max_sentences: Use a random sample of this size if there are more; each is compared with all others.
         seed: Seed of the sample.
         show_progress: Show a progress bar.
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from accelerate import PartialState
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
@@ -23,9 +19,9 @@ from .corpus import load_corpus
 from .errors import UserError
 from .files import whole_directory
 from .loss import LossCurves, MultiViewLoss
-from .model import build_model
-from .modules import BiGRUView, FastTextEmbedding
+from .modules import BiGRUView
 from .modules.gru_kernel import has_fast_bfloat16
+from .preparation import SENTENCES_FOR_COMPONENTS, prepare_model, quiet_truncation, sample_sentences
 from .presets import Settings, settings_for
 from .sampler import ContiguousBatchSampler
 from .training_callbacks import CheckpointClock, Interruption, SamplerEpoch, TimeBudget, TrainingProgress
@@ -39,13 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Interrupted", "MultiViewTrainer", "train", "training_arguments"]
 
-logger = logging.getLogger(__name__)
-
-SENTENCES_FOR_COMPONENTS = 20_000
-SENTENCES_FOR_COUNTS = 1_000_000
 STEPS_BETWEEN_LOGS = 20
-SHARE_OF_LINEAR_FIRST = 0.5
-"""Of the time for training, which the head start of the linear view may take in addition."""
 STEPS_BETWEEN_EVALUATIONS = 500
 
 
@@ -144,7 +134,7 @@ def train(
             if resume:
                 prepared_with = run.reopen(description)
             else:
-                untrained, head_start = _build(sentences, vectors, chosen, seed, max_vocab, minutes)
+                untrained, head_start = prepare_model(sentences, vectors, chosen, seed, max_vocab, minutes)
                 prepared_with = {
                     "linear_first_steps": head_start,
                     "seconds": {"preparation": round(time.monotonic() - started, 1)},
@@ -165,7 +155,7 @@ def train(
         run.last_checkpoint() if resume else None,
     )
     if state.is_main_process:
-        sample = _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed)
+        sample = sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed)
         fit_components(model, sample, chosen.n_components, whitening=chosen.whitening, show_progress=True)
         words: Any = model[0]
         description["vectors"] |= {"words": words.vocab_size - 1, "dimension": words.embedding_dimension}
@@ -248,7 +238,7 @@ def _run_trainer(
     inference_length = model.max_seq_length
     model.max_seq_length = settings.max_train_length
     _train_in_bfloat16(model, _in_bfloat16(settings))
-    with _quiet_truncation(), interruption:
+    with quiet_truncation(), interruption:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     seconds = 60 * budget.used
     _train_in_bfloat16(model, False)
@@ -289,98 +279,10 @@ def training_arguments(output_dir: str, settings: Settings, **changes: Any) -> S
     return SentenceTransformerTrainingArguments(output_dir, **(arguments | changes))
 
 
-def _build(
-    sentences: Dataset,
-    vectors: WordVectors | str | Path | None,
-    settings: Settings,
-    seed: int,
-    max_vocab: int | None,
-    minutes: float | None,
-) -> tuple[SentenceTransformer, int]:
-    """A model for a corpus before its views are trained together, and how many steps its linear view had alone."""
-    from .linear_first import train_linear_first
-    from .spelling import add_spelling
-    from .spelling_codes import add_spelling_codes
-    from .vector_training import train_vectors
-    from .vectors import load_vectors
-    from .whitened_words import whiten_words
-
-    if vectors is None:
-        print("training word vectors on the corpus (fastText)", file=sys.stderr, flush=True)
-        vectors = train_vectors(sentences)
-    elif isinstance(vectors, (str, Path)):
-        vectors = load_vectors(vectors, max_vocab=max_vocab, subwords=True)
-    words = FastTextEmbedding(vectors, oov="zero" if vectors.subwords is None else "subword", max_vocab=max_vocab)
-    counts = _count_words(words, _sample_stretches(sentences, SENTENCES_FOR_COUNTS))
-    known = counts[1:].sum() / max(counts.sum(), 1)
-    if known == 0 and words.oov == "zero":
-        raise UserError("the vectors have none of the words of the corpus; are they of another language?")
-    logger.info("%.1f %% of the words of the corpus have a vector", 100 * known)
-    if settings.spelling:
-        vectors = add_spelling(vectors)
-    if settings.spelling_codes and vectors.subwords is not None:
-        vectors = add_spelling_codes(vectors, settings.spelling_codes, seed=seed)
-    model = build_model(
-        vectors,
-        hidden_size=settings.hidden_size,
-        views=settings.views,
-        oov="zero" if vectors.subwords is None else "subword",
-        max_seq_length=settings.max_seq_length,
-        max_vocab=max_vocab,
-        train_on=settings.train_on,
-        fade_out=settings.fade_out,
-        gentle_start=settings.gentle_start,
-        weighting=settings.weighting,
-        word_counts=counts,
-        n_components=settings.n_components,
-        whitening=settings.whitening,
-        power_iterations=settings.power_iterations,
-        temperature=settings.temperature,
-        seed=seed,
-    )
-    module: Any = model[0]
-    if settings.spelling and module.oov == "subword":
-        module.scale_unknown_words()
-    if settings.whiten_words:
-        whiten_words(model, _sample_sentences(sentences, SENTENCES_FOR_COMPONENTS, seed))
-    steps = 0
-    if set(settings.views) != {"linear"}:
-        seconds = None if minutes is None else 60 * minutes * SHARE_OF_LINEAR_FIRST
-        with _quiet_truncation():
-            steps = train_linear_first(model, sentences, settings, seed=seed, seconds=seconds)
-    return model, steps
-
-
-def _count_words(words: FastTextEmbedding, sentences: list[str]) -> np.ndarray:
-    """How often each row of the table occurs."""
-    counts = np.zeros(words.vocab_size)
-    with _quiet_truncation():
-        for start in range(0, len(sentences), 10_000):
-            ids = words.preprocess(sentences[start : start + 10_000])["input_ids"].clamp(min=0).numpy()
-            counts += np.bincount(ids, minlength=words.vocab_size)
-    return counts
-
-
-def _sample_stretches(sentences: Dataset, count: int, stretches: int = 100) -> list[str]:
-    """About `count` sentences from all over the corpus, in runs, which are read faster than single ones."""
-    if len(sentences) <= count:
-        return list(sentences["sentence"])
-    length = count // stretches
-    starts = np.linspace(0, len(sentences) - length, stretches, dtype=int)
-    return [sentence for start in starts for sentence in sentences[int(start) : int(start) + length]["sentence"]]
-
-
-def _sample_sentences(sentences: Dataset, count: int, seed: int) -> list[str]:
-    if len(sentences) <= count:
-        return list(sentences["sentence"])
-    chosen = np.random.default_rng(seed).choice(len(sentences), count, replace=False)
-    return list(sentences.select(np.sort(chosen))["sentence"])
-
-
 def _evaluator(eval_data: str | Path, sentences: Dataset, settings: Settings, seed: int) -> Any:
     from .evaluation.training_evaluator import STSEvaluator
 
-    sample = _sample_sentences(sentences, 2_000, seed)
+    sample = sample_sentences(sentences, 2_000, seed)
     return STSEvaluator(eval_data, fit_sentences=sample, n_components=settings.n_components)
 
 
@@ -446,15 +348,3 @@ def _train_in_bfloat16(model: SentenceTransformer, wanted: bool) -> None:
 
 def _no_gpu() -> bool:
     return not torch.cuda.is_available()
-
-
-@contextmanager
-def _quiet_truncation() -> Iterator[None]:
-    """Training cuts long sentences as a matter of course: no warning about it."""
-    module_logger = logging.getLogger("mv_st.modules.fasttext_embedding")
-    level = module_logger.level
-    module_logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        module_logger.setLevel(level)

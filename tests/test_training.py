@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from safetensors import safe_open
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch.utils.data import DataLoader
@@ -40,7 +39,7 @@ from mv_st import MultiViewLoss, build_model, fit_components, train, window_data
 from mv_st.errors import UserError
 from mv_st.loss import LossCurves
 from mv_st.presets import settings_for
-from mv_st.training import Interrupted, MultiViewTrainer, _sample_stretches, training_arguments
+from mv_st.training import Interrupted, MultiViewTrainer, training_arguments
 from mv_st.training_callbacks import TimeBudget
 from mv_st.training_run import checkpoint_state
 
@@ -486,14 +485,3 @@ def test_overwrite_replaces_a_model_and_forgets_an_interrupted_run(tmp_path: Pat
     train(toy_corpus(), tmp_path / "model", overwrite=True, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert not (tmp_path / "model" / "run.json").exists()
-
-
-def test_words_are_counted_all_over_the_corpus() -> None:
-    # A folder of several genres: the first file alone would not tell how frequent the words of the last are.
-    sentences = Dataset.from_dict({"sentence": [str(number) for number in range(10_000)]})
-    found = [int(sentence) for sentence in _sample_stretches(sentences, 1_000, stretches=10)]
-    assert len(found) == len(set(found)) == 1_000
-    assert found[:100] == list(range(100))
-    assert found[-1] == 9_999
-    assert max(np.diff(found)) < 1_100
-    assert _sample_stretches(sentences, 10_000) == list(sentences["sentence"])
