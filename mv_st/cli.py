@@ -7,9 +7,9 @@ that one line explains, 2 on wrong usage.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_similar(commands)
     _add_evaluate(commands)
     _add_export(commands)
+    _add_adapt(commands)
     _add_compact(commands)
     _add_push(commands)
     return parser
@@ -315,6 +316,28 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_adapt(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("adapt", help="write a copy of a model that is adapted to the sentences of a file")
+    _add_optional_model(command)
+    command.add_argument("file", metavar="FILE", help="text, one sentence per line; also .gz, .xz, - for stdin")
+    command.add_argument("--output", required=True, metavar="DIR", help="folder of the copy")
+    command.add_argument("--overwrite", action="store_true", help="replace the output folder")
+    command.set_defaults(run=_adapt)
+
+
+def _adapt(options: argparse.Namespace) -> int:
+    from .components import adapt_components
+    from .encoding import read_lines
+
+    sentences = [line for line in read_lines(options.file) if line]
+    if not sentences:
+        raise UserError(f"{options.file}: no sentences to adapt to")
+    adapted = adapt_components(_load(options.model), sentences, show_progress=True)
+    _save_copy(adapted, options, adapted_to=len(sentences))
+    print(f"the adapted model is in {options.output}", file=sys.stderr)
+    return 0
+
+
 def _add_compact(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("compact", help="write a small copy of a model: fewer words, saved as bytes")
     command.add_argument("model", metavar="MODEL", help="folder or Hub id")
@@ -329,14 +352,9 @@ def _add_compact(commands: argparse._SubParsersAction) -> None:
 
 def _compact(options: argparse.Namespace) -> int:
     from .compact import compact_model
-    from .files import whole_directory
 
     small = compact_model(_load(options.model), max_vocab=options.max_vocab, n_buckets=options.n_buckets)
-    record = Path(options.model, "training.json")
-    with whole_directory(options.output, overwrite=options.overwrite) as directory:
-        if record.is_file():
-            shutil.copy(record, directory)  # before the model, whose card tells what is in it
-        small.save_pretrained(str(directory))
+    _save_copy(small, options)
     print(f"the small copy is in {options.output}", file=sys.stderr)
     return 0
 
@@ -393,6 +411,19 @@ def _load(model: str | None) -> SentenceTransformer:
         return SentenceTransformer(model)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise UserError(f"cannot load the model {model}: {_first_line(error)}") from None
+
+
+def _save_copy(model: SentenceTransformer, options: argparse.Namespace, **changes: int) -> None:
+    """Save a model that was made from the one on the command line, with what is known of its training."""
+    from .files import whole_directory
+    from .shipped_model import SHIPPED_MODEL
+
+    record = Path(str(SHIPPED_MODEL) if options.model is None else options.model, "training.json")
+    with whole_directory(options.output, overwrite=options.overwrite) as directory:
+        if record.is_file():  # before the model, whose card tells what is in it
+            known = json.loads(record.read_text(encoding="utf-8")) | changes
+            (directory / record.name).write_text(json.dumps(known, indent=2), encoding="utf-8")
+        model.save_pretrained(str(directory))
 
 
 def _first_line(error: Exception) -> str:

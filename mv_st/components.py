@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from .modules import PCRemoval
+
+logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 256
 SENTENCES_PER_COMPONENT = 10
@@ -132,6 +135,8 @@ def adapt_components(
         raise UserError(f"strength must be between 0 and 0.5, not {strength}")
     if strength == 0:
         return model
+    if len(sentences) < 2 * SENTENCES_PER_COMPONENT:
+        logger.warning("%d sentences change nothing; it takes a few hundred to adapt a model", len(sentences))
     removal = removal_module(model)
     vectors_of = view_vectors(model, _sample(sentences, max_sentences, seed), show_progress=show_progress)
     matrices = {}
@@ -140,6 +145,7 @@ def adapt_components(
         stored = removal.whitening_matrix(name)
         matrices[name] = own if stored is None else stored.to(own.dtype) @ own
     removal.store_whitening(removal.whitening or strength, matrices)
+    model._model_card_text = None  # its results are not those of the adapted model
     return model
 
 

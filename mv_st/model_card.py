@@ -78,6 +78,7 @@ FACTS = {
     "Length": "{steps:,} steps, {sentences_seen:,} sentences read",
     "Time": "{seconds[training]:,.0f} seconds, {processes} process(es) with {threads} CPU thread(s)",
     "Components": "fitted on {components_fitted_on:,} sentences",
+    "Adapted": "to {adapted_to:,} sentences",
     "Seed": "{seed}",
     "Versions": "{versions}",
 }
@@ -293,7 +294,7 @@ def _loss(dataset: dict[str, Any]) -> str:
 def _last_evaluation(record: dict[str, Any] | None) -> tuple[tuple[EvalResult, ...], str]:
     """Scores of the last evaluation during training, for the metadata and as a table."""
     logs = [entry for entry in (record or {}).get("history", []) if "eval_stsb-validation_pearson" in entry]
-    if not logs or record is None:
+    if not logs or record is None or "adapted_to" in record:  # scored before it was adapted
         return (), ""
     when = f"step {logs[-1]['step']:,} of {record['steps']:,}"
     scores = {

@@ -29,7 +29,7 @@ from toy_corpus import (  # noqa: F401 - fixtures
     write_toy_files,
 )
 
-from mv_st import build_model, fit_components
+from mv_st import adapt_components, build_model, fit_components
 from mv_st.cli import build_parser, main
 
 SENTENCES = [sentence for document in toy_documents() for sentence in document]
@@ -295,7 +295,7 @@ def test_ctrl_c_before_training_begins_leaves_nothing(
 
     write_toy_files(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr("mv_st.vectors.load_vectors", interrupt)
+    monkeypatch.setattr("mv_st.preparation.load_vectors", interrupt)
     assert main(train_command(tmp_path)) == 1
     assert one_line(capsys) == "mv-st: interrupted\n"
     assert sorted(tmp_path.rglob("*")) == before
@@ -375,6 +375,28 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+
+
+def test_adapt(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, output = tmp_path / "text.txt", tmp_path / "adapted"
+    text.write_text("\n\n".join(SENTENCES), encoding="utf-8")
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    log = [{"step": 3, "eval_stsb-validation_pearson": 0.5, "eval_stsb-validation_spearman": 0.4}]
+    (folder / "training.json").write_text(json.dumps({"steps": 3, "history": log}))
+    arguments = ["adapt", str(folder), str(text), "--output", str(output)]
+    assert main(arguments) == 0
+    assert "the adapted model is in" in capsys.readouterr().err
+    expected = adapt_components(SentenceTransformer(str(folder)), SENTENCES).encode(SENTENCES)
+    np.testing.assert_allclose(SentenceTransformer(str(output)).encode(SENTENCES), expected, atol=1e-6)
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert f"| Adapted | to {len(SENTENCES)} sentences |" in card
+    assert "No results were recorded" in card  # those of the training are not those of this model
+    assert main(arguments) == 1
+    assert "exists" in one_line(capsys)
+    text.write_text("\n\n")
+    assert main([*arguments, "--overwrite"]) == 1
+    assert one_line(capsys).endswith("text.txt: no sentences to adapt to\n")
+    assert (output / "modules.json").exists()
 
 
 def test_push_without_token(model_folder: Path, capsys: pytest.CaptureFixture[str], no_network: None) -> None:

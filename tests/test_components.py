@@ -302,6 +302,15 @@ class TestAdaptation:
         # One component is trusted, and the others are scaled like it.
         torch.testing.assert_close(scaled, torch.eye(6), atol=1e-5, rtol=0)
 
+    def test_a_handful_of_sentences_is_not_enough_and_said_to_be(self, caplog: pytest.LogCaptureFixture) -> None:
+        model, sentences = fitted_model(0.5)
+        before = model.encode(sentences)
+        np.testing.assert_allclose(adapt_components(model, sentences[:9]).encode(sentences), before, atol=1e-6)
+        assert "9 sentences change nothing" in caplog.text
+        caplog.clear()
+        adapt_components(model, sentences)
+        assert not caplog.text
+
     def test_zero_vectors(self) -> None:
         assert sentences_alike(torch.zeros(3, 4)).tolist() == [1.0] * 3
         assert torch.isfinite(adaptation_matrix(torch.zeros(3, 4))).all()

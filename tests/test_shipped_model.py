@@ -68,6 +68,18 @@ def test_encode_without_a_model(tmp_path: Path, model: SentenceTransformer) -> N
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), expected, atol=1e-5)
 
 
+def test_adapt_without_a_model(tmp_path: Path, model: SentenceTransformer) -> None:
+    file, output = tmp_path / "text.txt", tmp_path / "adapted"
+    words = sorted(model[0].tokenizer.get_vocab())
+    sentences = [f"{one} and {other}" for one, other in zip(words[3_000:3_060], words[9_000:9_060], strict=True)]
+    file.write_text("\n".join(sentences), encoding="utf-8")
+    assert main(["adapt", str(file), "--output", str(output)]) == 0
+    before, after = model.encode(sentences), SentenceTransformer(str(output)).encode(sentences)
+    assert not np.allclose(after, before, atol=1e-3)
+    record = json.loads((output / "training.json").read_text(encoding="utf-8"))
+    assert (record["preset"], record["adapted_to"]) == ("small", len(sentences))
+
+
 def test_compact_makes_a_smaller_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "smaller"
     arguments = ["compact", str(FOLDER), str(output), "--max-vocab", "100", "--n-buckets", "50"]
