@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __version__
+from .argument_types import positive_float, positive_int, views
 from .errors import UserError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _add_demo(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("demo", help="train a small model on the bundled text and show what it learnt")
     command.add_argument("--output", default="demo-model", help="folder of the model (default: %(default)s)")
     command.add_argument(
-        "--minutes", type=_positive_float, default=1.0, help="time for the two views (default: %(default)s)"
+        "--minutes", type=positive_float, default=1.0, help="time for the two views (default: %(default)s)"
     )
     command.add_argument("--seed", type=int, default=0)
     command.set_defaults(run=_demo)
@@ -107,28 +108,28 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
 
     length = command.add_argument_group("length of training, one pass unless given")
     passes_or_steps = length.add_mutually_exclusive_group()
-    passes_or_steps.add_argument("--epochs", type=_positive_float, metavar="N")
-    passes_or_steps.add_argument("--max-steps", type=_positive_int, metavar="N")
-    length.add_argument("--minutes", type=_positive_float, metavar="M")
+    passes_or_steps.add_argument("--epochs", type=positive_float, metavar="N")
+    passes_or_steps.add_argument("--max-steps", type=positive_int, metavar="N")
+    length.add_argument("--minutes", type=positive_float, metavar="M")
     length.add_argument(
         "--checkpoint-minutes",
         dest="minutes_between_checkpoints",
-        type=_positive_float,
+        type=positive_float,
         default=5.0,
         metavar="M",
         help="time between checkpoints (default: %(default)s)",
     )
 
     method = command.add_argument_group("method, as in the preset unless given")
-    method.add_argument("--hidden-size", type=_positive_int, metavar="D", help="units per direction")
-    method.add_argument("--views", type=_views, metavar="KIND,...", help="gru,linear by default; any number of each")
+    method.add_argument("--hidden-size", type=positive_int, metavar="D", help="units per direction")
+    method.add_argument("--views", type=views, metavar="KIND,...", help="gru,linear by default; any number of each")
     method.add_argument("--agreement", choices=["cross", "all", "within"])
-    method.add_argument("--batch-size", type=_positive_int, metavar="N")
+    method.add_argument("--batch-size", type=positive_int, metavar="N")
     method.add_argument("--window", type=int, metavar="C", help="how far apart neighbours may be")
-    method.add_argument("--blocks", type=_positive_int, metavar="B", help="runs of consecutive sentences in a batch")
+    method.add_argument("--blocks", type=positive_int, metavar="B", help="runs of consecutive sentences in a batch")
     method.add_argument("--train-on", choices=["last", "mean"], help="state of the GRU that is trained")
     method.add_argument("--weighting", choices=["none", "fixed", "learned"], help="weights of words, in both views")
-    method.add_argument("--temperature", type=_positive_float, help="where the temperature starts")
+    method.add_argument("--temperature", type=positive_float, help="where the temperature starts")
     method.add_argument("--components", dest="n_components", type=int, metavar="K", help="components to remove")
     method.add_argument(
         "--fade-out",
@@ -159,14 +160,14 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         "--linear-first", type=int, metavar="N", help="batches from which the linear view learns by itself at first"
     )
     method.add_argument("--whitening", type=float, metavar="P", help="0 (none) to 0.5 (equal variance)")
-    method.add_argument("--learning-rate", type=_positive_float)
-    method.add_argument("--clip-norm", type=_positive_float)
+    method.add_argument("--learning-rate", type=positive_float)
+    method.add_argument("--clip-norm", type=positive_float)
     method.add_argument(
         "--precision",
         choices=["float32", "bfloat16", "auto"],
         help="of the products in the GRU; auto: bfloat16 where the processor is faster at it",
     )
-    method.add_argument("--max-train-length", type=_positive_int, metavar="WORDS")
+    method.add_argument("--max-train-length", type=positive_int, metavar="WORDS")
     method.add_argument(
         "--self",
         dest="include_self",
@@ -174,7 +175,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         default=None,
         help="whether a sentence is its own neighbour, or left out",
     )
-    method.add_argument("--max-vocab", type=_positive_int, metavar="N", help="keep the most frequent words only")
+    method.add_argument("--max-vocab", type=positive_int, metavar="N", help="keep the most frequent words only")
     method.add_argument(
         "--gather-across-devices", action="store_true", help="compare with the sentences of all processes"
     )
@@ -204,7 +205,7 @@ def _add_encode(commands: argparse._SubParsersAction) -> None:
     command.add_argument("input", metavar="INPUT", help="text, one sentence per line; also .gz, .xz, - for stdin")
     command.add_argument("--output", required=True, metavar="FILE", help=".npy, or .parquet with the sentences")
     _add_vector_choice(command)
-    command.add_argument("--workers", type=_positive_int, default=1, help="number of processes")
+    command.add_argument("--workers", type=positive_int, default=1, help="number of processes")
     command.set_defaults(run=_encode)
 
 
@@ -228,7 +229,7 @@ def _add_similar(commands: argparse._SubParsersAction) -> None:
     _add_optional_model(command)
     command.add_argument("file", metavar="FILE", help="text, one sentence per line; also .gz, .xz, - for stdin")
     command.add_argument("--query", required=True, action="append", metavar="TEXT", help="may be given several times")
-    command.add_argument("--top", type=_positive_int, default=5, metavar="K", help="default: %(default)s")
+    command.add_argument("--top", type=positive_int, default=5, metavar="K", help="default: %(default)s")
     _add_vector_choice(command)
     command.set_defaults(run=_similar)
 
@@ -342,9 +343,9 @@ def _add_compact(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("compact", help="write a small copy of a model: fewer words, saved as bytes")
     command.add_argument("model", metavar="MODEL", help="folder or Hub id")
     command.add_argument("output", metavar="DIR", help="folder of the copy")
-    command.add_argument("--max-vocab", type=_positive_int, default=16_000, metavar="N", help="default: %(default)s")
+    command.add_argument("--max-vocab", type=positive_int, default=16_000, metavar="N", help="default: %(default)s")
     command.add_argument(
-        "--n-buckets", type=_positive_int, default=6_144, metavar="N", help="rows for spelling, default: %(default)s"
+        "--n-buckets", type=positive_int, default=6_144, metavar="N", help="rows for spelling, default: %(default)s"
     )
     command.add_argument("--overwrite", action="store_true", help="replace the output folder")
     command.set_defaults(run=_compact)
@@ -437,27 +438,6 @@ def _set_up_output(verbose: bool) -> None:
         # Progress of the host libraries; ours says the same in fewer words.
         os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
         logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
-
-
-def _positive_int(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
-
-
-def _positive_float(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def _views(text: str) -> tuple[str, ...]:
-    kinds = tuple(text.split(","))
-    if not set(kinds) <= {"gru", "linear"}:
-        raise argparse.ArgumentTypeError(f"{text}: views are gru and linear, with commas between them")
-    return kinds
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from .errors import UserError
 from .linear_first import train_linear_first
 from .model import build_model
 from .modules import FastTextEmbedding
+from .quiet import errors_only
 from .spelling import add_spelling
 from .spelling_codes import add_spelling_codes
 from .vector_training import train_vectors
@@ -130,13 +130,6 @@ def sample_sentences(sentences: Dataset, count: int, seed: int) -> list[str]:
     return list(sentences.select(np.sort(chosen))["sentence"])
 
 
-@contextmanager
-def quiet_truncation() -> Iterator[None]:
+def quiet_truncation() -> AbstractContextManager[None]:
     """Training cuts long sentences as a matter of course: no warning about it."""
-    module_logger = logging.getLogger("mv_st.modules.fasttext_embedding")
-    level = module_logger.level
-    module_logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        module_logger.setLevel(level)
+    return errors_only("mv_st.modules.fasttext_embedding")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mv_st.errors import UserError
+from mv_st.quiet import errors_only
 from mv_st.training_record import versions
 
 from .data import check_data_dir
@@ -123,7 +123,7 @@ def _evaluate_model(
         started = time.perf_counter()
         try:
             task.load_data(skip_broken=True)
-            with _quiet_mteb():
+            with errors_only("mteb"):  # it logs every step; we say what matters ourselves
                 # No cache: it could return the scores of another model, data set or version.
                 outcome = mteb.evaluate(encoder, task, cache=None, show_progress_bar=False, co2_tracker=False)
             result.tasks[task.task_name] = task.collect(outcome.task_results[0])
@@ -188,15 +188,3 @@ def _training_record(model: Any) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return {key: value for key, value in record.items() if key != "history"}
-
-
-@contextmanager
-def _quiet_mteb() -> Iterator[None]:
-    """Mteb logs every step; we say what matters ourselves."""
-    log = logging.getLogger("mteb")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
