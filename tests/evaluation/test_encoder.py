@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mteb.cache import ResultCache
 from sentence_transformers import SentenceTransformer
+from toy_tasks import WORDS
 
 from mv_st.components import encode_adapted, encode_transductive
 from mv_st.errors import UserError
@@ -68,7 +69,9 @@ def test_our_models_give_each_task_its_representation(multi_view: SentenceTransf
 def test_adapted_components_are_fitted_on_each_side(multi_view: SentenceTransformer) -> None:
     encoder = EvaluationEncoder(multi_view, "ours", "adapted")
     assert encoder.component_mode == "adapted"
-    lists = [LEFT * 8, RIGHT * 8]  # it takes ten sentences to trust one component
+    # It takes ten sentences that differ to trust one component.
+    rng = np.random.default_rng(2)
+    lists = [[" ".join(rng.choice(WORDS, count)) for _ in range(500)] for count in (2, 3)]
     left, right = encoder.encode_groups(lists, "similarity")
     np.testing.assert_allclose(left, encode_adapted(multi_view, lists[0]), atol=1e-6)
     np.testing.assert_allclose(right, encode_adapted(multi_view, lists[1]), atol=1e-6)
