@@ -42,7 +42,6 @@ class Ablation:
             "preset": options.preset,
             "hidden_size": options.hidden_size,
             "temperature": options.temperature,
-            "linear_first": options.linear_first,
             "minutes": options.minutes,
             "max_steps": options.max_steps,
             "seed": options.seed,
@@ -76,7 +75,6 @@ class Ablation:
                 preset=self.options.preset,
                 hidden_size=self.options.hidden_size,
                 temperature=self.options.temperature,
-                linear_first=self.options.linear_first,
                 minutes=self.options.minutes,
                 max_steps=self.options.max_steps,
                 seed=self.options.seed,
@@ -165,7 +163,6 @@ def main() -> int:
     parser.add_argument("--preset", choices=list(PRESETS), default="small")
     parser.add_argument("--hidden-size", type=int, help="that of the preset unless given")
     parser.add_argument("--temperature", type=float, help="where it starts; that of the preset unless given")
-    parser.add_argument("--linear-first", type=int, help="head start of linear views; that of the preset unless given")
     length = parser.add_mutually_exclusive_group(required=True)
     length.add_argument("--minutes", type=float, help="time of each training run")
     length.add_argument("--max-steps", type=int, help="batches of each training run")
