@@ -274,9 +274,8 @@ class TestAdaptation:
             cleaned = removal.clean(vectors, name).double().numpy()
             unit = cleaned / np.linalg.norm(cleaned, axis=1, keepdims=True)
             counts = [1 / sum(one @ other > 0.65 for other in unit) for one in unit]
-            covariance = sum(count * np.outer(row, row) for count, row in zip(counts, cleaned, strict=True)) / sum(
-                counts
-            )
+            products = [count * np.outer(row, row) for count, row in zip(counts, cleaned, strict=True)]
+            covariance = sum(products) / sum(counts)
             variances, directions = np.linalg.eigh(covariance)
             # A tenth as many components as there are different sentences are told apart.
             smallest = max(np.sort(variances)[-max(round(sum(counts)) // 10, 1) :][0], 1e-3 * variances.mean())
